@@ -1,0 +1,42 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`.
+# Each makes its own virtual environment on first use and reuses it afterwards.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# One thread a process: two OpenMP pools that spin against each other are many times slower than one.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test check format wheel clean help
+
+help:            ## show this list
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+demo: $(READY)   ## see a model at work
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) check   ## lint, types and the whole test suite
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+check: $(READY)  ## lint and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY) ## let ruff write the layout
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+wheel: $(READY)  ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel --no-isolation
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing odevit into $(VENV) (once; a few minutes) ..."
+	@$(BIN)/python -m pip install -q --upgrade pip
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[solvers,data,onnx,track,dev]'
+	@touch $@
+
+clean:           ## remove the environment and everything built
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,48 @@
+"""x(T) = depth(x(0)): what depth means."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+
+from torch import nn
+
+from odevit.field.dynamics import Field
+from odevit.registry import Registry
+from odevit.shapes import Tokens
+from odevit.solver import Penalty, Save, Solution, Solver
+
+DEPTHS: Registry[type[Depth]] = Registry("depth")
+
+
+class Depth(nn.Module, ABC):
+    """x(T) = depth(x(0)). A new meaning of depth is one file with one subclass and one registry line.
+
+    Args:
+        make_field: makes one field; a depth calls it as often as it has different fields.
+        solver: the name of the solver that steps are made with.
+        steps: number of steps, or of layers.
+        horizon: T, the length of the trajectory.
+    """
+
+    def __init__(self, make_field: Callable[[], Field], *, solver: str, steps: int, horizon: float) -> None:
+        super().__init__()
+        self.solver = solver
+        self.steps = steps
+        self.horizon = horizon
+        # Set by Hugging Face's gradient_checkpointing_enable().
+        self.gradient_checkpointing = False
+
+    @abstractmethod
+    def forward(
+        self,
+        x0: Tokens,
+        *,
+        solver: str | Solver | None = None,
+        steps: int | None = None,
+        horizon: float | None = None,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        adjoint: bool = False,
+    ) -> Solution:
+        """Carry the tokens from 0 to T; arguments that are given replace the model's own."""

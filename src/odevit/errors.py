@@ -1,0 +1,28 @@
+"""What the library says when something is wrong: what was given, what was expected, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+class OdeVitWarning(UserWarning):
+    """Something is allowed but probably not what was meant."""
+
+
+class ConfigError(ValueError):
+    """All the problems of one configuration, together."""
+
+    def __init__(self, subject: str, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        listed = "\n".join(f"  - {problem}" for problem in self.problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__(f"{subject} has {count}:\n{listed}")
+
+
+def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
+    """The sentence for a name that is not in a registry: the known names and the nearest match."""
+    names = sorted(known)
+    near = get_close_matches(str(given), names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown {kind} {given!r}; known: {', '.join(names)}.{hint}"

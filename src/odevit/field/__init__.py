@@ -1,0 +1,18 @@
+"""What moves the tokens: dx/dt = G(x) + F(x) - leak (x - x0)."""
+
+from odevit.field.attention import ATTENTIONS as ATTENTIONS
+from odevit.field.attention import Attention as Attention
+from odevit.field.attention import CosineAttention as CosineAttention
+from odevit.field.attention import DotProductAttention as DotProductAttention
+from odevit.field.attention import HopfieldAttention as HopfieldAttention
+from odevit.field.attention import L2Attention as L2Attention
+from odevit.field.branch import Branch as Branch
+from odevit.field.dynamics import Dynamics as Dynamics
+from odevit.field.dynamics import Field as Field
+from odevit.field.initialisation import spectral_ as spectral_
+from odevit.field.mlp import Mlp as Mlp
+from odevit.field.norm import NORMS as NORMS
+from odevit.field.norm import CenterNorm as CenterNorm
+from odevit.field.norm import LayerNorm as LayerNorm
+from odevit.field.norm import RMSNorm as RMSNorm
+from odevit.field.vector_field import VectorField as VectorField

@@ -1,0 +1,29 @@
+"""softmax(q k^T / sqrt(d)) v: the attention of the Transformer and of the paper (eq. 4)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from odevit.field.attention.base import ATTENTIONS, Attention, attend
+from odevit.field.dynamics import Observer
+from odevit.shapes import Tokens
+
+
+@ATTENTIONS.register("dot")
+class DotProductAttention(Attention):
+    """G(x) = concat_h [ softmax(q_h k_h^T / sqrt(d)) v_h ] W_O.
+
+    Not Lipschitz on unbounded sets (Kim et al. 2021): a norm before it bounds the tokens and with them the constant.
+    """
+
+    def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
+        super().__init__(dim, heads, bias)
+        self.q_proj = nn.Linear(dim, dim, bias=bias)
+        self.k_proj = nn.Linear(dim, dim, bias=bias)
+        self.v_proj = nn.Linear(dim, dim, bias=bias)
+        self.o_proj = nn.Linear(dim, dim, bias=bias)
+
+    def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
+        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        mixed = attend(q, k, v, scale=self.head_dim**-0.5, gate=gate, observer=observer)
+        return self.o_proj(self.merge(mixed))

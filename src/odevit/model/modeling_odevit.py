@@ -1,0 +1,252 @@
+"""image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from odevit.depth import DEPTHS
+from odevit.field import NORMS, VectorField
+from odevit.model.configuration_odevit import OdeViTConfig
+from odevit.model.embedding import Embedding
+from odevit.model.image_processor import make_image_processor
+from odevit.model.layout import TokenLayout
+from odevit.model.pooling import POOLINGS
+from odevit.model.weights import initialise, refuse_foreign_weights
+from odevit.shapes import AttentionMap, Logits, Pixels, Tokens
+from odevit.solver import Penalty, Save, Solution, Solver, Stats
+
+
+@dataclass
+class OdeViTModelOutput(ModelOutput):
+    """What the encoder gives.
+
+    Args:
+        last_hidden_state: x(T) after the final norm.
+        pooler_output: one vector an image.
+        hidden_states: x at every step, the start included, when asked for.
+        attentions: one map for each evaluation of the field, with gradient, when asked for.
+        trajectory: the whole `Solution`: saved states and times, penalties, status.
+        stats: evaluations and steps.
+    """
+
+    last_hidden_state: Tokens | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tokens, ...] | None = None
+    attentions: tuple[AttentionMap, ...] | None = None
+    trajectory: Solution | None = None
+    stats: Stats | None = None
+
+
+@dataclass
+class OdeViTImageClassifierOutput(ModelOutput):
+    """What the classifier gives: `loss` (with labels) and `logits` before the encoder's outputs."""
+
+    loss: Tensor | None = None
+    logits: Logits | None = None
+    hidden_states: tuple[Tokens, ...] | None = None
+    attentions: tuple[AttentionMap, ...] | None = None
+    trajectory: Solution | None = None
+    stats: Stats | None = None
+
+
+class OdeViTPreTrainedModel(PreTrainedModel):
+    """Saving, loading and initialisation, shared by the models."""
+
+    config_class = OdeViTConfig
+    config: OdeViTConfig
+    base_model_prefix = "odevit"
+    main_input_name = "pixel_values"
+    supports_gradient_checkpointing = True
+    # The loss is a mean over the batch as it came; the Trainer must not divide it again.
+    accepts_loss_kwargs = False
+    _supports_sdpa = True
+    _no_split_modules = ["VectorField"]  # noqa: RUF012 (Hugging Face expects a list)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        initialise(module, self.config)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load a model; a checkpoint that does not fit is refused instead of completed with random numbers."""
+        wants_info = kwargs.pop("output_loading_info", False)
+        model, info = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        refuse_foreign_weights(str(pretrained_model_name_or_path), info)
+        return (model, info) if wants_info else model
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
+        """Write weights, config.json and preprocessor_config.json, so that the folder is complete in itself."""
+        super().save_pretrained(save_directory, **kwargs)
+        if kwargs.get("is_main_process", True):
+            make_image_processor(self.config).save_pretrained(save_directory)
+
+
+class OdeViTModel(OdeViTPreTrainedModel):
+    """image -> embed -> x(0) -> depth -> x(T) -> norm -> pooled vector."""
+
+    def __init__(self, config: OdeViTConfig) -> None:
+        super().__init__(config)
+        self.embedding = Embedding(config)
+        self.depth = DEPTHS[config.depth](
+            lambda: make_field(config), solver=config.solver, steps=config.steps, horizon=config.horizon
+        )
+        self.norm = nn.Identity() if config.final_norm is None else _make_norm(config.final_norm, config.hidden_size)
+        self.pooling = POOLINGS[config.pooling](config.hidden_size)
+        self.post_init()
+
+    def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
+        """Where CLS, patches and registers stand; for the model's own image size unless another is given."""
+        size = self.config.image_size
+        return self.embedding.layout(size if height is None else height, size if width is None else width)
+
+    def forward(
+        self,
+        pixel_values: Pixels,
+        *,
+        solver: str | Solver | None = None,
+        steps: int | None = None,
+        horizon: float | None = None,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        adjoint: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        interpolate_pos_encoding: bool = False,
+        return_dict: bool | None = None,
+    ) -> OdeViTModelOutput | tuple[Any, ...]:
+        """Integrate images.
+
+        Args:
+            pixel_values: [batch, channel, height, width], normalised.
+            solver, steps, horizon: how to integrate this time; the weights do not change.
+            save: what to keep of the trajectory: "all", step numbers, or a `Save`.
+            penalties: costs to accumulate along the trajectory.
+            adjoint: gradients by the adjoint equation (solver `dopri5`, needs torchdiffeq).
+            output_hidden_states: keep every state; the same as save="all".
+            output_attentions: keep every attention map; turns fused attention off for this call.
+            interpolate_pos_encoding: accept other image sizes by stretching the positions.
+        """
+        self._refuse_nan(pixel_values)
+        wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        wants_maps = self.config.output_attentions if output_attentions is None else output_attentions
+        keep = Save.parse(save)
+        keep = Save("all" if wants_states else keep.steps, keep.attentions or bool(wants_maps), keep.detach)
+
+        x0 = self.embedding(pixel_values, interpolate_pos_encoding)
+        solution: Solution = self.depth(
+            x0, solver=solver, steps=steps, horizon=horizon, save=keep, penalties=penalties, adjoint=adjoint
+        )
+        hidden = self.norm(solution.state)
+        output = OdeViTModelOutput(
+            last_hidden_state=hidden,
+            pooler_output=self.pooling(hidden, self.layout(*pixel_values.shape[2:])),
+            hidden_states=solution.states if wants_states else None,
+            attentions=solution.attentions if keep.attentions else None,
+            trajectory=solution,
+            stats=solution.stats,
+        )
+        return output if return_dict is None or return_dict else output.to_tuple()
+
+    def _refuse_nan(self, pixels: Pixels) -> None:
+        # Looking at the numbers waits for the device and breaks a graph, so training and compiled code go without:
+        # there a NaN shows in the loss.
+        if self.training or torch.compiler.is_compiling() or not pixels.is_floating_point():
+            return
+        if pixels.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        bad = ~torch.isfinite(pixels).flatten(1).all(dim=1)
+        if bad.any():
+            where = bad.nonzero().flatten().tolist()
+            raise ValueError(
+                f"pixel_values has NaN or infinity in the images {where[:10]} of the batch; expected finite numbers. "
+                "Look at how those images were decoded and normalised (a standard deviation of 0?)"
+            )
+
+
+class OdeViTForImageClassification(OdeViTPreTrainedModel):
+    """OdeViTModel with a linear head."""
+
+    def __init__(self, config: OdeViTConfig) -> None:
+        super().__init__(config)
+        self.odevit = OdeViTModel(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
+        """Where CLS, patches and registers stand."""
+        return self.odevit.layout(height, width)
+
+    def forward(
+        self,
+        pixel_values: Pixels,
+        labels: Tensor | None = None,
+        *,
+        solver: str | Solver | None = None,
+        steps: int | None = None,
+        horizon: float | None = None,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        adjoint: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        interpolate_pos_encoding: bool = False,
+        return_dict: bool | None = None,
+    ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
+        """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
+
+        The other arguments are those of `OdeViTModel`.
+        """
+        encoded = self.odevit(
+            pixel_values,
+            solver=solver,
+            steps=steps,
+            horizon=horizon,
+            save=save,
+            penalties=penalties,
+            adjoint=adjoint,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            interpolate_pos_encoding=interpolate_pos_encoding,
+        )
+        logits = self.classifier(encoded.pooler_output)
+        output = OdeViTImageClassifierOutput(
+            loss=None if labels is None else F.cross_entropy(logits.float(), labels),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+            trajectory=encoded.trajectory,
+            stats=encoded.stats,
+        )
+        return output if return_dict is None or return_dict else output.to_tuple()
+
+
+def make_field(config: OdeViTConfig) -> VectorField:
+    """The vector field that a configuration describes."""
+    return VectorField(
+        config.hidden_size,
+        config.num_attention_heads,
+        config.mlp_ratio,
+        attention=config.attention,
+        norm=config.norm,
+        # A stack of different layers has no equation, and nothing to be pulled back to.
+        leak=config.leak if config.depth != "stacked" else 0.0,
+        bias=config.bias,
+        residual_scale=config.residual_scale,
+        time_conditioned=config.time_conditioned,
+        attention_dropout=config.attention_dropout,
+        dropout=config.hidden_dropout,
+        drop_path=config.drop_path,
+    )
+
+
+def _make_norm(name: str, dim: int) -> nn.Module:
+    make: Any = NORMS[name]
+    return make(dim)

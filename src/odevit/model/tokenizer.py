@@ -1,0 +1,61 @@
+"""[B, C, H, W] -> [B, D, h, w]: how an image becomes a grid of tokens."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from odevit.registry import Registry
+from odevit.shapes import Pixels
+
+TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
+
+
+class Tokenizer(nn.Module, ABC):
+    """[B, C, H, W] -> [B, D, H/s, W/s], s the stride."""
+
+    stride: int
+
+    @abstractmethod
+    def forward(self, pixels: Pixels) -> Tensor:
+        """The grid of tokens, channels first."""
+
+
+@TOKENIZERS.register("patch")
+class PatchTokenizer(Tokenizer):
+    """One convolution whose kernel is its stride: every patch on its own, as in ViT."""
+
+    def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.stride = patch_size
+        self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, pixels: Pixels) -> Tensor:
+        return self.projection(pixels)
+
+
+@TOKENIZERS.register("conv")
+class ConvTokenizer(Tokenizer):
+    """(3x3 convolution, ReLU, 3x3/2 max-pooling), repeated: overlapping tokens, as in CCT (Hassani et al. 2021).
+
+    `hidden` are the widths between the convolutions; one more convolution leads to the width of the tokens, and each
+    halves the resolution. Small images need it: on CIFAR it is worth several points over patches.
+    """
+
+    def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        widths = [channels, *hidden, dim]
+        self.stride = 2 ** (len(widths) - 1)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
+            for before, after in itertools.pairwise(widths)
+        )
+        self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+
+    def forward(self, pixels: Pixels) -> Tensor:
+        for convolution in self.convolutions:
+            pixels = self.pool(convolution(pixels).relu())
+        return pixels

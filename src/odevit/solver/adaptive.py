@@ -1,0 +1,141 @@
+"""|error| <= atol + rtol |x|: Runge-Kutta methods that choose their own step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from odevit.field.dynamics import Dynamics
+from odevit.solver.base import Solver
+from odevit.solver.runge_kutta import combine
+from odevit.solver.save import Save
+from odevit.solver.solution import Solution, Stats
+from odevit.solver.tableau import Tableau
+
+SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
+"""A step is aimed a little short of the tolerance and changes by at most these factors at a time."""
+
+
+@dataclass(frozen=True)
+class AdaptiveSolver(Solver):
+    """h' = 0.9 h err^{-1/p}, err = rms(error / (atol + rtol max(|x|, |x'|))); a step with err > 1 is thrown away.
+
+    One step size serves the whole batch, so a result can depend, within the tolerance, on what else is in the batch.
+    The number of steps depends on the data: these solvers neither compile nor export.
+
+    Args:
+        rtol, atol: relative and absolute tolerance of a step.
+        max_steps: how many steps may be tried before giving up.
+        min_step: the smallest step, as a fraction of t1 - t0.
+    """
+
+    rtol: float = 1e-4
+    atol: float = 1e-5
+    max_steps: int = 1000
+    min_step: float = 1e-7
+
+    tableau: ClassVar[Tableau]
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name}={value}; expected {wanted}"
+            for name, value, wanted, fine in (
+                ("rtol", self.rtol, "a number >= 0", self.rtol >= 0),
+                ("atol", self.atol, "a number > 0", self.atol > 0),
+                ("max_steps", self.max_steps, "at least 1", self.max_steps >= 1),
+                ("min_step", self.min_step, "a fraction of the horizon in (0, 1)", 0 < self.min_step < 1),
+            )
+            if not fine
+        ]
+        if problems:
+            raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
+
+    def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: Save) -> Solution:
+        """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for."""
+        span = t1 - t0
+        targets = [(n, t0 + span * n / stops) for n in sorted(save.chosen(stops)) if n > 0]
+        if not targets or targets[-1][0] != stops:
+            targets.append((stops, t1))
+        states, times = ([x0], [t0]) if 0 in save.chosen(stops) else ([], [])
+
+        maps: list[Tensor] = []
+        if save.attentions:
+            dynamics = dynamics.observed_by(maps.append)
+        x, t = x0, t0
+        slope = dynamics(x, t)
+        h = self._first_step(x, slope, span)
+        nfe, accepted, rejected, failure = 1, 0, 0, None
+        for n, target in targets:
+            while failure is None and (target - t) * span > 0:
+                # A landing step is cut short by the target; the controller's own size is kept for after it.
+                landing = abs(target - t) <= abs(h)
+                trial = target - t if landing else h
+                if accepted + rejected >= self.max_steps:
+                    failure = (
+                        f"Stopped at t = {t:g} of {t1:g} after max_steps = {self.max_steps} steps. "
+                        "Raise `max_steps`, loosen `rtol` and `atol`, or use a fixed-step solver."
+                    )
+                    break
+                after, next_slope, error = self._try(dynamics, x, slope, t, trial)
+                nfe += self.tableau.stages - 1
+                ratio = self._ratio(error, x, after)
+                if ratio <= 1.0:
+                    x, slope, accepted = after, next_slope, accepted + 1
+                    t = target if landing else t + trial
+                else:
+                    rejected += 1
+                proposal = trial * self._factor(ratio)
+                if not (landing and ratio <= 1.0 and abs(proposal) < abs(h)):
+                    h = proposal
+                if abs(h) < self.min_step * abs(span):
+                    failure = (
+                        f"Stopped at t = {t:g} of {t1:g}: the step fell below min_step = {self.min_step:g} of the way. "
+                        "The field is stiff or not smooth there: loosen the tolerances or use an exponential solver."
+                    )
+            if failure is not None:
+                break
+            if n in save.chosen(stops):
+                states.append(x)
+                times.append(t)
+        kept = [state.detach() for state in states] if save.detach else states
+        return Solution(
+            state=x,
+            time=t,
+            stats=Stats(nfe=nfe, steps=accepted, rejected=rejected),
+            states=tuple(kept),
+            times=tuple(times),
+            attentions=tuple(each.detach() for each in maps) if save.detach else tuple(maps),
+            failure=failure,
+        )
+
+    def _try(self, dynamics: Dynamics, x: Tensor, slope: Tensor, t: float, h: float) -> tuple[Tensor, Tensor, Tensor]:
+        """One step: its end, the slope there (the last stage, which the next step reuses) and the error estimate."""
+        slopes = [slope]
+        after = x
+        for weights, node in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):
+            after = combine(x, weights, slopes, h)
+            slopes.append(dynamics(after, t + node * h))
+        error = combine(torch.zeros_like(x), self.tableau.error, slopes, h)
+        return after.to(x.dtype), slopes[-1], error
+
+    @torch.no_grad()
+    def _ratio(self, error: Tensor, x: Tensor, after: Tensor) -> float:
+        scale = self.atol + self.rtol * torch.maximum(x.abs(), after.abs())
+        return float((error / scale).square().mean().sqrt())
+
+    def _factor(self, ratio: float) -> float:
+        if ratio != ratio:  # NaN: the step left the domain of the field, take a much shorter one
+            return SHRINK
+        return GROW if ratio == 0.0 else min(GROW, max(SHRINK, SAFETY * ratio ** (-1.0 / self.order)))
+
+    @torch.no_grad()
+    def _first_step(self, x: Tensor, slope: Tensor, span: float) -> float:
+        """A hundredth of |x| / |dx/dt| in units of the tolerance (Hairer, Norsett and Wanner, II.4, first guess)."""
+        scale = self.atol + self.rtol * x.abs()
+        size, speed = float((x / scale).square().mean().sqrt()), float((slope / scale).square().mean().sqrt())
+        guess = 0.01 * size / speed if size > 1e-5 and speed > 1e-5 else 1e-3 * abs(span)
+        guess = min(guess, abs(span))
+        return guess if span > 0 else -guess

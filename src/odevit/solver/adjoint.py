@@ -1,0 +1,108 @@
+"""da/dt = -a^T df/dx: gradients by integrating backwards in time, through torchdiffeq."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from odevit.field.dynamics import Dynamics
+from odevit.solver.base import Solver
+from odevit.solver.dopri5 import Dopri5
+from odevit.solver.save import Save
+from odevit.solver.solution import Solution, Stats
+
+
+def integrate_with_adjoint(
+    dynamics: Dynamics,
+    x0: Tensor,
+    solver: Solver,
+    t0: float,
+    t1: float,
+    stops: int,
+    save: Save,
+    parameters: Iterable[Tensor],
+) -> Solution:
+    """Integrate with torchdiffeq's Dopri5 and differentiate with its continuous adjoint.
+
+    Keeps no activations, but the gradient is that of another numerical solution than the one that was computed: its
+    error is of the size of the tolerance. Checkpointing a fixed-step solver costs little more and is exact.
+    """
+    if not isinstance(solver, Dopri5):
+        raise ValueError(
+            f"the adjoint is torchdiffeq's and was asked for with {type(solver).__name__}, which it does not have; "
+            "use solver='dopri5', or checkpoint=True with a fixed-step solver"
+        )
+    if save.attentions:
+        raise ValueError(
+            "the adjoint keeps no graph, so attention maps would have no gradient; drop adjoint=True to get them"
+        )
+    try:
+        from torchdiffeq import odeint_adjoint
+    except ImportError as error:
+        raise ImportError(
+            "adjoint=True needs torchdiffeq, which is not installed; pip install 'odevit[solvers]'"
+        ) from error
+
+    limit = solver.max_steps
+    evaluations = accepted = rejected = 0
+
+    class Function(torch.nn.Module):
+        def forward(self, t: Tensor, x: Tensor) -> Tensor:
+            nonlocal evaluations
+            evaluations += 1
+            return dynamics(x, float(t)).to(x.dtype)
+
+        def callback_accept_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
+            nonlocal accepted
+            accepted += 1
+
+        def callback_reject_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
+            nonlocal rejected
+            rejected += 1
+
+        def callback_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
+            if accepted + rejected >= limit:
+                raise _GaveUpError(float(t), x)
+
+    chosen = sorted(save.chosen(stops) | {0, stops})
+    grid = torch.tensor([t0 + (t1 - t0) * n / stops for n in chosen], dtype=torch.float64, device=x0.device)
+    tracked = [tensor for tensor in (*parameters, dynamics.anchor) if tensor.requires_grad]
+    try:
+        path = odeint_adjoint(
+            Function(),
+            x0,
+            grid,
+            rtol=solver.rtol,
+            atol=solver.atol,
+            method="dopri5",
+            options={"min_step": solver.min_step * abs(t1 - t0)},
+            adjoint_params=tuple(tracked),
+        )
+    except _GaveUpError as gave_up:
+        return Solution(
+            state=gave_up.x,
+            time=gave_up.t,
+            stats=Stats(evaluations, accepted, rejected),
+            failure=(
+                f"Stopped at t = {gave_up.t:g} of {t1:g} after max_steps = {limit} steps. "
+                "Raise `max_steps` or loosen `rtol` and `atol`."
+            ),
+        )
+    kept = [i for i, n in enumerate(chosen) if n in save.chosen(stops)]
+    return Solution(
+        state=path[-1],
+        time=t1,
+        stats=Stats(evaluations, accepted, rejected),
+        states=tuple(path[i].detach() if save.detach else path[i] for i in kept),
+        times=tuple(float(grid[i]) for i in kept),
+    )
+
+
+class _GaveUpError(Exception):
+    """Carries the last state out of torchdiffeq's loop."""
+
+    def __init__(self, t: float, x: Tensor) -> None:
+        super().__init__(t)
+        self.t, self.x = t, x

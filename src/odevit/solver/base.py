@@ -1,0 +1,37 @@
+"""x_{n+1} = step(x_n, t_n, h): the contract of a solver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+from odevit.field.dynamics import Dynamics
+from odevit.registry import Registry
+
+SOLVERS: Registry[type[Solver]] = Registry("solver")
+
+
+class Solver(ABC):
+    """A stateless object that knows how one step is made. Time is Python floats; the state keeps its dtype."""
+
+    order: ClassVar[int]
+    """p, when the error of the whole solution falls like h^p."""
+
+
+class FixedStepSolver(Solver):
+    """x_{n+1} = step(x_n): steps of a size chosen beforehand. This path compiles, exports and checkpoints."""
+
+    @abstractmethod
+    def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
+        """The state at t + h, given the state `x` at t."""
+
+    @abstractmethod
+    def evaluations(self, components: int) -> int:
+        """How often one step evaluates the component that it evaluates most."""
+
+
+def make_solver(solver: str | Solver) -> Solver:
+    """A solver from its name, with its defaults; a solver object is passed through."""
+    return solver if isinstance(solver, Solver) else SOLVERS[solver]()
