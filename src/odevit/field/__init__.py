@@ -15,4 +15,5 @@ from odevit.field.norm import NORMS as NORMS
 from odevit.field.norm import CenterNorm as CenterNorm
 from odevit.field.norm import LayerNorm as LayerNorm
 from odevit.field.norm import RMSNorm as RMSNorm
+from odevit.field.projection import Projection as Projection
 from odevit.field.vector_field import VectorField as VectorField

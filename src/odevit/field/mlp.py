@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.field.dynamics import Observer
+from odevit.field.projection import Projection
 from odevit.shapes import Tokens
 
 
@@ -15,8 +16,8 @@ class Mlp(nn.Module):
     def __init__(self, dim: int, ratio: float, bias: bool) -> None:
         super().__init__()
         hidden = round(dim * ratio)
-        self.up_proj = nn.Linear(dim, hidden, bias=bias)
-        self.down_proj = nn.Linear(hidden, dim, bias=bias)
+        self.up_proj = Projection(dim, hidden, bias=bias)
+        self.down_proj = Projection(hidden, dim, bias=bias)
 
     def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
         hidden = F.gelu(self.up_proj(x))

@@ -12,9 +12,9 @@ from odevit.shapes import Tokens
 
 
 class TimeModulation(nn.Module):
-    """y (1 + s(t)) + b(t), with (s, b) = W_2 silu(W_1 [sin(w t), cos(w t)]).
+    """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c.
 
-    W_2 starts at zero: a time-conditioned field is born autonomous and learns how much of the time it needs.
+    W and c start at zero: a time-conditioned field is born autonomous and learns how much of the time it needs.
     """
 
     def __init__(self, dim: int, features: int = 32, longest_period: float = 100.0) -> None:
@@ -22,14 +22,13 @@ class TimeModulation(nn.Module):
         self.features = features
         self.longest_period = longest_period
         self.in_proj = nn.Linear(2 * features, 2 * features)
-        self.out_proj = nn.Linear(2 * features, 2 * dim)
-        nn.init.zeros_(self.out_proj.weight)
-        nn.init.zeros_(self.out_proj.bias)
+        self.weight = nn.Parameter(torch.zeros(2 * dim, 2 * features))
+        self.bias = nn.Parameter(torch.zeros(2 * dim))
 
     def forward(self, y: Tokens, t: float) -> Tokens:
         # The frequencies are made here, not kept as a buffer: a buffer would be one more thing to save and to cast.
         exponents = torch.arange(self.features, device=y.device, dtype=torch.float32) / max(1, self.features - 1)
         angles = (2.0 * math.pi * t) * self.longest_period**-exponents
         embedding = torch.cat([angles.sin(), angles.cos()]).to(self.in_proj.weight.dtype)
-        scale, shift = self.out_proj(F.silu(self.in_proj(embedding))).chunk(2)
+        scale, shift = F.linear(F.silu(self.in_proj(embedding)), self.weight, self.bias).chunk(2)
         return y * (1.0 + scale) + shift

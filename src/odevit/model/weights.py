@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.field import Branch, CenterNorm, VectorField, spectral_
+from odevit.field import Branch, CenterNorm, Projection, spectral_
 from odevit.field.time import TimeModulation
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
-from odevit.model.tokenizer import ConvTokenizer, PatchTokenizer
 
 
 def initialise(module: nn.Module, config: OdeViTConfig) -> None:
-    """Initialise one module. Called for children before their parents, so that a parent can overrule them.
+    """Initialise the tensors that a module owns itself.
 
     Tensors that came from a checkpoint are left alone: Hugging Face marks them, and its initialisers look.
     """
     std = config.initializer_range
-    if isinstance(module, nn.Linear):
+    if isinstance(module, Projection):
+        _project(module.weight, config)
+        if module.bias is not None:
+            hf_init.zeros_(module.bias)
+    elif isinstance(module, nn.Linear):
         hf_init.trunc_normal_(module.weight, std=std)
+        hf_init.zeros_(module.bias)
+    elif isinstance(module, nn.Conv2d):
+        if config.tokenizer == "patch":
+            _project(module.weight, config)
+        else:
+            hf_init.kaiming_normal_(module.weight, nonlinearity="relu")
         if module.bias is not None:
             hf_init.zeros_(module.bias)
     elif isinstance(module, CenterNorm | nn.LayerNorm):
@@ -34,39 +41,19 @@ def initialise(module: nn.Module, config: OdeViTConfig) -> None:
     elif isinstance(module, Branch) and module.residual_scale is not None:
         hf_init.constant_(module.residual_scale, config.residual_scale)
     elif isinstance(module, TimeModulation):
-        hf_init.zeros_(module.out_proj.weight)
-        hf_init.zeros_(module.out_proj.bias)
+        hf_init.zeros_(module.weight)
+        hf_init.zeros_(module.bias)
     elif isinstance(module, Embedding):
         for tokens in (module.cls_token, module.register_tokens, module.positions):
             if tokens is not None:
                 hf_init.trunc_normal_(tokens, std=std)
-    elif isinstance(module, ConvTokenizer):
-        for convolution in module.convolutions:
-            hf_init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-    elif isinstance(module, PatchTokenizer):
-        _project(module.projection.weight, config)
-        hf_init.zeros_(module.projection.bias)
-    elif isinstance(module, VectorField):
-        for weight in projections(module):
-            _project(weight, config)
-
-
-def projections(field: VectorField) -> Iterator[Tensor]:
-    """Every matrix of the field's attention and MLP, Q, K and V included; not those of the time modulation."""
-    for branch in field.components.values():
-        for module in branch.body.modules():
-            if isinstance(module, nn.Linear):
-                yield module.weight
 
 
 def _project(weight: Tensor, config: OdeViTConfig) -> None:
-    if getattr(weight, "_is_hf_initialized", False):
-        return
-    if config.init == "spectral":
+    if config.init == "normal":
+        hf_init.trunc_normal_(weight, std=config.initializer_range)
+    elif not getattr(weight, "_is_hf_initialized", False):
         spectral_(weight)
-    else:
-        with torch.no_grad():
-            hf_init.trunc_normal_(weight, std=config.initializer_range)
 
 
 def refuse_foreign_weights(source: str, info: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ def integrate_with_adjoint(
         def forward(self, t: Tensor, x: Tensor) -> Tensor:
             nonlocal evaluations
             evaluations += 1
-            return dynamics(x, float(t)).to(x.dtype)
+            return dynamics(x, float(t.detach())).to(x.dtype)
 
         def callback_accept_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
             nonlocal accepted

@@ -16,11 +16,11 @@ from odevit.solver.penalty import Penalty, Step
 from odevit.solver.save import Save
 from odevit.solver.solution import Solution, Stats
 
-BRANCHING = 2
-"""Into how many stretches checkpointing cuts a stretch of steps.
+BRANCHING = 4
+"""Into how many stretches checkpointing cuts a stretch of steps, and each of those again.
 
-Cutting in two keeps log2(N) states alive and recomputes each step log2(N) times. Cutting once into N keeps N states
-alive, which for small fields is most of the memory that checkpointing should have saved.
+Memory then grows with log4(N) states, and a step is computed log4(N) times. Cutting once into N single steps computes
+each step only twice, but keeps N states alive: for small fields that is most of the memory it should have saved.
 """
 
 

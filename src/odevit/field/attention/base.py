@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -29,7 +30,9 @@ def attend(
     Fused unless someone needs the map itself: an observer, or a dropout mask that has to stay the same for the whole
     trajectory (the fused kernel would draw its own at every call).
     """
-    if observer is None and gate is None:
+    # The ONNX decomposition of the fused kernel with a bias forgets the layout of its result; written out it exports.
+    plain = bias is None or not torch.compiler.is_exporting()
+    if observer is None and gate is None and plain:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
     scores = scale * (q @ k.transpose(-2, -1))
     if bias is not None:

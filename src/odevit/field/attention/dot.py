@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from odevit.field.attention.base import ATTENTIONS, Attention, attend
 from odevit.field.dynamics import Observer
+from odevit.field.projection import Projection
 from odevit.shapes import Tokens
 
 
@@ -18,10 +19,10 @@ class DotProductAttention(Attention):
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__(dim, heads, bias)
-        self.q_proj = nn.Linear(dim, dim, bias=bias)
-        self.k_proj = nn.Linear(dim, dim, bias=bias)
-        self.v_proj = nn.Linear(dim, dim, bias=bias)
-        self.o_proj = nn.Linear(dim, dim, bias=bias)
+        self.q_proj = Projection(dim, dim, bias=bias)
+        self.k_proj = Projection(dim, dim, bias=bias)
+        self.v_proj = Projection(dim, dim, bias=bias)
+        self.o_proj = Projection(dim, dim, bias=bias)
 
     def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
         q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from odevit.field.attention.base import ATTENTIONS, Attention, attend
 from odevit.field.dynamics import Observer
+from odevit.field.projection import Projection
 from odevit.shapes import Tokens
 
 
@@ -21,8 +22,8 @@ class HopfieldAttention(Attention):
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__(dim, heads, bias)
-        self.q_proj = nn.Linear(dim, dim, bias=False)
-        self.k_proj = nn.Linear(dim, dim, bias=False)
+        self.q_proj = Projection(dim, dim, bias=False)
+        self.k_proj = Projection(dim, dim, bias=False)
 
     @property
     def beta(self) -> float:

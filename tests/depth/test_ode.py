@@ -1,0 +1,93 @@
+"""Depth as time is what a tied residual network computes, and the stack is an ordinary ViT."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from odevit.depth import OdeDepth, StackedDepth
+from odevit.errors import ConfigError
+from odevit.field import VectorField
+from odevit.solver import Save, solve
+
+DIM, HEADS = 16, 2
+
+
+def field(norm="center", leak=0.0):
+    return VectorField(DIM, HEADS, 2.0, norm=norm, leak=leak).double()
+
+
+def layer_by_hand(weights, prefix, x):
+    """The two branches of a pre-norm block with CenterNorm, from the state dict alone."""
+
+    def normed(name):
+        w, b = weights[f"{prefix}components.{name}.norm.weight"], weights[f"{prefix}components.{name}.norm.bias"]
+        return w * DIM / (DIM - 1) * (x - x.mean(-1, keepdim=True)) + b
+
+    def weight(name):
+        return weights[f"{prefix}components.{name}.weight"].T
+
+    y = normed("attention")
+    q, k, v = (y @ weight(f"attention.body.{p}_proj") for p in "qkv")
+    heads = []
+    for h in range(HEADS):
+        part = slice(h * DIM // HEADS, (h + 1) * DIM // HEADS)
+        scores = q[..., part] @ k[..., part].mT / math.sqrt(DIM / HEADS)
+        heads.append(scores.softmax(-1) @ v[..., part])
+    attention = torch.cat(heads, -1) @ weight("attention.body.o_proj")
+    mlp = F.gelu(normed("mlp") @ weight("mlp.body.up_proj")) @ weight("mlp.body.down_proj")
+    return attention, mlp
+
+
+@pytest.mark.parametrize("layers", [1, 5, 12])
+def test_euler_is_a_tied_residual_network(layers):
+    f, x = field(), torch.randn(2, 7, DIM, dtype=torch.float64)
+    found = solve(f, x, solver="euler", steps=layers).state
+    for _ in range(layers):
+        attention, mlp = layer_by_hand(f.state_dict(), "", x)
+        x = x + (attention + mlp) / layers
+    torch.testing.assert_close(found, x, rtol=1e-12, atol=1e-12)
+
+
+def test_a_stack_is_an_ordinary_pre_norm_transformer():
+    depth = StackedDepth(field, solver="lie_trotter", steps=3, horizon=1.0)
+    x0 = x = torch.randn(2, 7, DIM, dtype=torch.float64)
+    for layer in range(3):
+        x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[0]
+        x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[1]
+    solution = depth(x0, save=Save("all", attentions=True))
+    torch.testing.assert_close(solution.state, x, rtol=1e-12, atol=1e-12)
+    assert len(solution.states) == 4
+    assert len(solution.attentions) == solution.stats.nfe == 3
+
+
+def test_a_tied_stack_is_the_ode_with_unit_steps():
+    f = field("layer")
+    stack = StackedDepth(lambda: f, solver="lie_trotter", steps=4, horizon=4.0)
+    ode = OdeDepth(lambda: f, solver="lie_trotter", steps=4, horizon=4.0)
+    x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
+    torch.testing.assert_close(stack(x0).state, ode(x0).state, rtol=0, atol=0)
+
+
+def test_the_integration_can_be_changed_without_touching_the_depth():
+    depth = OdeDepth(lambda: field("layer", leak=1.0), solver="lie_trotter", steps=8, horizon=4.0)
+    x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
+    fine = depth(x0, solver="rk4", steps=400).state
+    assert depth(x0, solver="dopri5").stats.nfe > 0
+    torch.testing.assert_close(depth(x0, solver="dopri5").state, fine, rtol=1e-3, atol=1e-3)
+    assert depth(x0, horizon=2.0).time == 2.0
+    assert depth(x0).stats.steps == 8
+
+
+@pytest.mark.parametrize("horizon", [0, -1.0, float("nan")])
+def test_a_horizon_must_be_positive(horizon):
+    depth = OdeDepth(field, solver="euler", steps=2, horizon=1.0)
+    with pytest.raises(ValueError, match=r"horizon=.*expected a time > 0"):
+        depth(torch.randn(1, 3, DIM, dtype=torch.float64), horizon=horizon)
+
+
+def test_a_stack_refuses_to_be_integrated():
+    depth = StackedDepth(field, solver="euler", steps=2, horizon=1.0)
+    with pytest.raises(ConfigError, match=r"2 problems(.|\n)*solver='rk4'(.|\n)*steps=3"):
+        depth(torch.randn(1, 3, DIM, dtype=torch.float64), solver="rk4", steps=3)

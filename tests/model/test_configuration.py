@@ -1,0 +1,51 @@
+"""A configuration says everything that is wrong with it, at once."""
+
+import pytest
+
+from odevit import OdeViTConfig
+from odevit.errors import ConfigError
+from tests.model.tiny import tiny_config
+
+
+def test_all_problems_are_reported_together():
+    with pytest.raises(ConfigError) as caught:
+        tiny_config(solver="eulr", attention="dott", norm="centre", depth="odd", steps=0, horizon=-1, leak=-0.1)
+    problems = caught.value.problems
+    assert len(problems) == 7
+    assert any("unknown solver 'eulr'" in each and "Did you mean 'euler'" in each for each in problems)
+    assert any("unknown attention 'dott'; known: cosine, dot, hopfield, l2" in each for each in problems)
+    assert any("unknown norm 'centre'" in each and "Did you mean 'center'" in each for each in problems)
+    assert any("unknown depth 'odd'; known: ode, stacked" in each for each in problems)
+    assert any("steps=0; expected a whole number, at least 1" in each for each in problems)
+    assert any("horizon=-1; expected a number > 0" in each for each in problems)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_attention_heads": 5}, r"num_attention_heads=5 does not divide hidden_size=32; choose one of \[1, 2, 4"),
+        ({"image_size": 18}, r"image_size=18 is not a multiple of the 4 pixels of a token; change patch_size"),
+        ({"tokenizer": "conv", "image_size": 18}, r"multiple of the 4 pixels of a token; change tokenizer_channels"),
+        ({"use_cls_token": False}, r"pooling='cls' needs use_cls_token=True"),
+        ({"num_register_tokens": 0, "register_positions": True}, r"num_register_tokens=0"),
+        ({"image_mean": [0.5]}, r"image_mean=\[0.5\]; expected 3 numbers"),
+        ({"drop_path": 1.0}, r"drop_path=1.0; expected a probability"),
+        ({"steps": 2.5}, r"steps=2.5; expected a whole number"),
+        ({"steps": True}, r"steps=True; expected a whole number"),
+        ({"hiden_size": 64}, r"unknown key 'hiden_size'. Did you mean 'hidden_size'"),
+        ({"init": "xavier"}, r"unknown init 'xavier'; known: normal, spectral"),
+    ],
+)
+def test_each_problem_says_what_was_given_and_what_to_do(settings, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_config(**settings)
+
+
+def test_unknown_presets_list_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown preset 'paper-cifar'; known: .*paper-cifar10"):
+        OdeViTConfig.preset("paper-cifar")
+
+
+def test_the_config_of_another_architecture_is_refused():
+    with pytest.raises(ValueError, match=r"architecture 'vit', expected 'odevit'"):
+        OdeViTConfig.from_dict({"model_type": "vit", "hidden_size": 32})

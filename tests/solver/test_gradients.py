@@ -1,0 +1,105 @@
+"""Plain backpropagation, checkpointing and the adjoint give the same gradient; checkpointing keeps memory flat."""
+
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from odevit.field import VectorField
+from odevit.solver import Dopri5, Penalty, solve
+
+
+def small_field(**kwargs):
+    return VectorField(32, 4, 2.0, leak=1.0, **kwargs)
+
+
+def gradients(field, x0, **settings):
+    x0 = x0.clone().requires_grad_()
+    solution = solve(field, x0, **settings)
+    loss = solution.state.square().mean() + sum(solution.penalties.values())
+    return torch.autograd.grad(loss, [x0, *field.parameters()])
+
+
+class Speed(Penalty):
+    def __call__(self, step):
+        return step.velocity.square().mean()
+
+
+class MapEntropy(Penalty):
+    needs_attentions = True
+
+    def __call__(self, step):
+        return -sum((p * (p + 1e-9).log()).sum(-1).mean() for p in step.attentions)
+
+
+@pytest.mark.parametrize("name", ["euler", "rk4", "strang", "exponential_heun"])
+@pytest.mark.parametrize("penalties", [{}, {"speed": Speed(), "entropy": MapEntropy()}])
+def test_checkpointed_and_plain_gradients_agree(name, penalties):
+    field, x0 = small_field(), torch.randn(2, 5, 32)
+    settings = {"solver": name, "steps": 7, "t1": 2.0, "penalties": penalties}
+    for a, b in zip(gradients(field, x0, **settings), gradients(field, x0, **settings, checkpoint=True), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_checkpointing_uses_the_same_dropout_masks_forwards_and_backwards():
+    field = small_field(dropout=0.4, drop_path=0.3).train()
+    x0 = torch.randn(3, 5, 32)
+    results = []
+    for checkpoint in (False, True):
+        torch.manual_seed(3)
+        results.append(gradients(field, x0, solver="heun", steps=4, checkpoint=checkpoint))
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("leak", [0.0, 1.0])
+def test_the_adjoint_gradient_agrees(leak):
+    pytest.importorskip("torchdiffeq")
+    field = VectorField(16, 2, 2.0, leak=leak).double()
+    x0 = torch.randn(2, 4, 16, dtype=torch.float64)
+    tight = Dopri5(rtol=1e-9, atol=1e-9)
+    plain = gradients(field, x0, solver=tight, t1=1.5)
+    adjoint = gradients(field, x0, solver=tight, t1=1.5, adjoint=True)
+    for a, b in zip(plain, adjoint, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+class PeakMemory(TorchDispatchMode):
+    """The largest number of bytes that tensors made inside the block held at one time."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen = weakref.WeakSet()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage not in self.seen:
+                    self.seen.add(storage)
+                    size = storage.nbytes()
+                    self.now += size
+                    self.peak = max(self.peak, self.now)
+                    weakref.finalize(storage, self._free, size)
+        return out
+
+    def _free(self, size):
+        self.now -= size
+
+
+def peak_of_training_step(steps, checkpoint):
+    field = VectorField(64, 4, 4.0, leak=1.0)
+    x0 = torch.randn(8, 65, 64)
+    with PeakMemory() as memory:
+        solve(field, x0, solver="lie_trotter", steps=steps, t1=6.0, checkpoint=checkpoint).state.mean().backward()
+    return memory.peak
+
+
+def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():
+    assert peak_of_training_step(64, checkpoint=True) < 1.25 * peak_of_training_step(8, checkpoint=True)
+    # The instrument sees memory: without checkpointing it grows with the steps.
+    assert peak_of_training_step(64, checkpoint=False) > 6 * peak_of_training_step(8, checkpoint=False)
