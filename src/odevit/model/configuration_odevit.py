@@ -83,7 +83,7 @@ class OdeViTConfig(PreTrainedConfig):
         misspelt = [
             f"unknown key {key!r}. Did you mean {near[0]!r}?"
             for key in kwargs
-            if (near := get_close_matches(key, self._own_fields(), n=1, cutoff=0.75))
+            if (near := get_close_matches(key, self.own_fields(), n=1, cutoff=0.75))
         ]
         super().__post_init__(**kwargs)
         problems = misspelt + self.problems()
@@ -91,7 +91,8 @@ class OdeViTConfig(PreTrainedConfig):
             raise ConfigError("OdeViTConfig", problems)
 
     @classmethod
-    def _own_fields(cls) -> list[str]:
+    def own_fields(cls) -> list[str]:
+        """The names of what this class adds to Hugging Face's configuration, for users to set."""
         return [name for name in cls.__annotations__ if name != "odevit_version"]
 
     @classmethod

@@ -1,0 +1,34 @@
+"""x' = fill inside a random box, x outside (random erasing, Zhong et al. 2017)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from odevit.data.augment.box import random_box
+
+
+def random_erasing(
+    images: Tensor,
+    u: Tensor,
+    probability: float,
+    *,
+    area: tuple[float, float] = (0.02, 0.33),
+    aspect: float = 3.3,
+    fill: float = 0.5,
+) -> Tensor:
+    """Grey out a box in the samples with u[0] < probability.
+
+    `u` is [5, B] in [0, 1): whether, how large, which shape, where (two). The box covers a fraction of the
+    image uniform in `area`, with height / width log-uniform in [1 / aspect, aspect], cut to the image.
+    """
+    height, width = images.shape[-2], images.shape[-1]
+    pixels = (area[0] + (area[1] - area[0]) * u[1]) * (height * width)
+    # float64: a float32 exponential rounds by the place in a vector register, so by the batch.
+    ratio = torch.exp((2 * u[2].double() - 1) * math.log(aspect)).to(u.dtype)
+    box_height = (pixels * ratio).sqrt().round().clamp(1, height)
+    box_width = (pixels / ratio).sqrt().round().clamp(1, width)
+    box = random_box(u[3:5], box_height, box_width, (height, width))
+    return images.masked_fill(box & (u[0] < probability)[:, None, None, None], fill)

@@ -1,0 +1,154 @@
+"""x -> (augment(x / 255) - mean) / std: batches a model can eat, made on the device.
+
+An iterable of `{"pixel_values": float32 [B, C, H, W], "labels": ...}`. With an augmentation the labels are soft
+targets float32 [B, K]; without one they are the integers, int64 [B].
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from odevit.data.augment.policy import Augmentation
+from odevit.data.images import Images
+from odevit.data.plan import EpochPlan
+from odevit.data.prefetch import Batch, prefetched
+
+if TYPE_CHECKING:
+    from odevit.data.stream import ImageStream
+
+
+class BatchOptions(TypedDict, total=False):
+    """The keywords of every kind of batches; `Batches` explains them."""
+
+    augmentation: Augmentation | None
+    mean: Required[Sequence[float]]
+    std: Required[Sequence[float]]
+    num_classes: Required[int]
+    seed: int
+    device: torch.device | str
+    shuffle: bool
+    drop_last: bool
+    rank: int
+    world: int
+    repeats: int | None
+
+
+class Batches(ABC):
+    """The batches of an epoch, the same for the same (seed, epoch), whoever asks and wherever it starts.
+
+    Args:
+        images: what to make batches of.
+        batch_size: samples of this process in a batch.
+        augmentation: None for evaluation.
+        mean, std: per channel, fractions of full scale, as `DataSet` has them.
+        num_classes: length of a soft target.
+        seed: of the order and of the augmentation.
+        device: where batches are made.
+        shuffle: a new order in each epoch.
+        drop_last: leave a partial last batch out.
+        rank, world: this process and how many there are.
+        repeats: copies of a sample in a batch; None takes the augmentation's.
+    """
+
+    def __init__(
+        self,
+        images: Images | ImageStream,
+        batch_size: int,
+        *,
+        augmentation: Augmentation | None = None,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_classes: int,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        shuffle: bool = False,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+        repeats: int | None = None,
+    ) -> None:
+        if repeats is None:
+            repeats = 1 if augmentation is None else augmentation.repeats
+        if len(mean) != images.channels or len(std) != images.channels:
+            raise ValueError(
+                f"mean has {len(mean)} and std {len(std)} numbers; the images have {images.channels} channels"
+            )
+        self.plan = EpochPlan(
+            len(images), batch_size, shuffle, drop_last, seed=seed, rank=rank, world=world, repeats=repeats
+        )
+        self.device = torch.device(device)
+        self.augmentation = augmentation
+        self.num_classes = num_classes
+        self.epoch = 0
+        self._start = 0
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device)[:, None, None]
+        self._std = torch.tensor(std, dtype=torch.float32, device=self.device)[:, None, None]
+
+    @property
+    def batch_size(self) -> int:
+        return self.plan.batch_size
+
+    def __len__(self) -> int:
+        """Batches in a whole epoch, also when the next pass starts later."""
+        return len(self.plan)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch the next pass shows; passes do not count on their own."""
+        self.epoch = epoch
+
+    def start_at(self, batch: int) -> None:
+        """Begin the next pass at batch number `batch`; the passes after it begin at 0 again."""
+        if not 0 <= batch <= len(self):
+            raise ValueError(f"start_at({batch}); expected 0 to {len(self)}, the batches of an epoch")
+        self._start = batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        start, self._start = self._start, 0
+        return self._pass(self.epoch, range(start, len(self)))
+
+    @abstractmethod
+    def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
+        """The batches `numbers` of `epoch`."""
+
+    def _finish(self, pixels: Tensor, labels: Tensor, epoch: int, positions: Tensor) -> Batch:
+        images = pixels.to(torch.float32).div_(255)
+        if self.augmentation is not None:
+            # The position in the epoch, not the sample, is what draws: copies of a sample then differ.
+            images, labels = self.augmentation(
+                images, labels, self.num_classes, seed=self.plan.seed, epoch=epoch, index=positions
+            )
+        return {"pixel_values": (images - self._mean) / self._std, "labels": labels}
+
+
+class DeviceBatches(Batches):
+    """Batches of images that all lie on the device as uint8: choosing, augmenting and normalising happen there.
+
+    On CUDA the next batch is made ahead on a side stream; `prefetch=False` makes it when asked for.
+    """
+
+    def __init__(
+        self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Unpack[BatchOptions]
+    ) -> None:
+        super().__init__(images, batch_size, **options)
+        on_cuda = self.device.type == "cuda"
+        if prefetch and not on_cuda:
+            raise ValueError(f"prefetch=True needs a CUDA device; the batches are made on {self.device}")
+        self.prefetch = on_cuda if prefetch is None else prefetch
+        self.images = images.to(self.device)
+
+    def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
+        order = self.plan.order(epoch, self.device)
+
+        def make(number: int) -> Batch:
+            positions = self.plan.positions(number, self.device)
+            chosen = self.images.subset(self.plan.samples_at(positions, order))
+            return self._finish(chosen.pixels, chosen.labels, epoch, positions)
+
+        if self.prefetch:
+            return prefetched(make, numbers, self.device)
+        return map(make, numbers)

@@ -1,0 +1,151 @@
+"""bytes, path or array -> uint8 [C, S, S]: 8-bit colours, upright, square, S asked for or common to all.
+
+Resizing takes the largest centred square and resamples it once with PIL's bicubic filter, which widens its
+support when shrinking (antialiasing). A square image of side S passes untouched.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from odevit.data.images import Images
+from odevit.data.records import Encoded, Records
+
+Mode = Literal["RGB", "L"]
+
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+"""What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
+
+_EIGHT_BIT = frozenset({"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"})
+_CHUNK = 2048
+_PROBES = 64
+
+
+class SizeError(Exception):
+    """An image whose size is not the one expected. Not a ValueError, so it is never taken for unreadable."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Turns encoded pictures into uint8 [C, S, S]. `resize=False`: other sizes are an error, not resampled."""
+
+    size: int
+    resize: bool
+    mode: Mode = "RGB"
+
+    @property
+    def channels(self) -> int:
+        return 3 if self.mode == "RGB" else 1
+
+    def __call__(self, encoded: Encoded) -> np.ndarray:
+        with open_image(encoded) as picture:
+            if not self.resize and picture.size != (self.size, self.size):
+                raise SizeError(
+                    f"images have different sizes: {self.size}x{self.size} and"
+                    f" {picture.width}x{picture.height}. Say image_size={self.size} (or another) to resize them."
+                )
+            picture = picture.convert(self.mode)
+            if picture.size != (self.size, self.size):
+                picture = _square(picture, self.size)
+            pixels = np.asarray(picture, dtype=np.uint8)
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def open_image(encoded: Encoded) -> Image.Image:
+    """The picture, loaded and turned upright; raises one of UNREADABLE."""
+    if isinstance(encoded, np.ndarray):
+        return Image.fromarray(encoded)
+    with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as picture:
+        if picture.mode not in _EIGHT_BIT:
+            raise ValueError(f"pixels of mode {picture.mode!r} are not 8 bits a channel")
+        picture.load()
+        return ImageOps.exif_transpose(picture)
+
+
+def common_size(records: Iterable[Records]) -> int:
+    """The side all images seem to have, from up to 64 of each part; says what to type when there is none."""
+    sizes: set[tuple[int, int]] = set()
+    for part in records:
+        # Where images lie in blocks, far apart means a block each: then the first ones must do.
+        step = max(1, len(part) // _PROBES) if part.blocks is None else 1
+        for index in range(0, min(len(part), step * _PROBES), step):
+            try:
+                sizes.add(open_image(part.read(index)).size)
+            except UNREADABLE:
+                continue  # named and counted when everything is decoded
+    if not sizes:
+        raise ValueError("none of the images tried could be read; check the files, or say image_size=32 to go on")
+    shown = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)[:5])
+    if len(sizes) > 1:
+        raise ValueError(f"images have different sizes ({shown}); say image_size=224 (or another) to resize them.")
+    width, height = sizes.pop()
+    if width != height:
+        raise ValueError(f"images are {shown}, not square; say image_size={min(width, height)} (or another).")
+    return width
+
+
+def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
+    """All images of `records` in memory, without those that cannot be read, and a line on each of these."""
+    pixels = np.zeros((len(records), decoder.channels, decoder.size, decoder.size), dtype=np.uint8)
+    readable = np.ones(len(records), dtype=bool)
+    complaints: list[str] = []
+    waiting: dict[int, Encoded] = {}
+
+    def fill(index: int) -> str | None:
+        try:
+            pixels[index] = decoder(waiting[index])
+        except UNREADABLE as error:
+            return f"{records.name(index)}: {error}"
+        except SizeError as error:
+            raise ValueError(f"{records.name(index)}: {error}") from error
+        return None
+
+    workers = os.cpu_count() or 1
+    # disable=None: the bar shows only where stderr is a terminal.
+    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(records), desc=title, disable=None) as bar:
+        for start in range(0, len(records), _CHUNK):
+            numbers = range(start, min(start + _CHUNK, len(records)))
+            waiting.clear()
+            for index in numbers:  # reading stays in one thread: files are read in order, pyarrow once a group
+                try:
+                    waiting[index] = records.read(index)
+                except UNREADABLE as error:
+                    readable[index] = False
+                    complaints.append(f"{records.name(index)}: {error}")
+            for index, complaint in zip(waiting, pool.map(fill, waiting), strict=True):
+                if complaint is not None:
+                    readable[index] = False
+                    complaints.append(complaint)
+            bar.update(len(numbers))
+    if complaints:
+        pixels = pixels[readable]
+    labels = records.labels[torch.from_numpy(readable)]
+    return Images(torch.from_numpy(pixels), labels.clone()), complaints
+
+
+def complain_of_unreadable(complaints: list[str]) -> str:
+    """The sentence on images that cannot be read: how many, the first ten by name."""
+    shown = "\n".join(f"  - {line}" for line in complaints[:10])
+    more = f"\n  ... and {len(complaints) - 10} more" if len(complaints) > 10 else ""
+    count = "1 image" if len(complaints) == 1 else f"{len(complaints)} images"
+    return f"{count} cannot be read:\n{shown}{more}"
+
+
+def _square(picture: Image.Image, size: int) -> Image.Image:
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    # Cropped first: resize(box=...) would let pixels outside the box shine in.
+    centre = picture.crop((left, top, left + side, top + side))
+    return centre.resize((size, size), Image.Resampling.BICUBIC)

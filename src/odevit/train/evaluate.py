@@ -1,0 +1,110 @@
+"""top-k = share of images whose label is among the k likeliest: what a model is worth, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from odevit.data.batches import Batches
+from odevit.model import OdeViTForImageClassification
+from odevit.solver import Solver
+
+RANKS = (1, 3, 5)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracies as fractions, with what they cost.
+
+    Args:
+        top1, top3, top5: share of images whose label is among the 1, 3, 5 likeliest.
+        loss: mean cross entropy.
+        images: how many were looked at.
+        nfe: field evaluations of one forward pass.
+        milliseconds: time of an image, in batches of the size used, the first batch left out.
+    """
+
+    top1: float
+    top3: float
+    top5: float
+    loss: float
+    images: int
+    nfe: int
+    milliseconds: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@torch.no_grad()
+def evaluate_batches(
+    model: OdeViTForImageClassification,
+    batches: Batches,
+    *,
+    solver: str | Solver | None = None,
+    steps: int | None = None,
+    horizon: float | None = None,
+    autocast: torch.dtype | None = None,
+    reduce: Callable[[Tensor], Tensor] | None = None,
+) -> Score:
+    """Score a model on batches with integer labels.
+
+    Args:
+        model: left in the mode it was found in.
+        batches: without augmentation.
+        solver, steps, horizon: how to integrate; the model's own unless given.
+        autocast: dtype of mixed precision, or None.
+        reduce: adds a tensor of counts up over processes.
+    """
+    device = model.device
+    was_training = model.training
+    model.eval()
+    correct = torch.zeros(len(RANKS) + 2, dtype=torch.float64, device=device)  # ranks, loss, images
+    nfe, timed_images, seconds, started = 0, 0, 0.0, None
+    try:
+        for batch in batches:
+            images, labels = batch["pixel_values"], batch["labels"]
+            with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+                output = model(images, solver=solver, steps=steps, horizon=horizon)
+            logits = output.logits.float()
+            likeliest = logits.topk(min(max(RANKS), logits.shape[-1]), dim=-1).indices
+            hits = likeliest == labels.unsqueeze(-1)
+            for i, rank in enumerate(RANKS):
+                correct[i] += hits[:, :rank].any(dim=-1).sum()
+            correct[-2] += F.cross_entropy(logits, labels, reduction="sum")
+            correct[-1] += len(labels)
+            nfe = output.stats.nfe
+            if started is not None:
+                timed_images += len(labels)
+            else:
+                _wait_for(device)
+                started = time.perf_counter()
+        _wait_for(device)
+        seconds = time.perf_counter() - started if started is not None else 0.0
+    finally:
+        model.train(was_training)
+    if reduce is not None:
+        correct = reduce(correct)
+    *hits_by_rank, loss, count = correct.tolist()
+    if count == 0:
+        raise ValueError("there is nothing to evaluate on: the split is empty")
+    top1, top3, top5 = (each / count for each in hits_by_rank)
+    return Score(
+        top1=top1,
+        top3=top3,
+        top5=top5,
+        loss=loss / count,
+        images=int(count),
+        nfe=nfe,
+        milliseconds=1000 * seconds / timed_images if timed_images else float("nan"),
+    )
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,172 @@
+"""Everything that defines a training run: one dataclass, saved beside the weights. Hydra only fills it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from odevit.data.augment.policy import Augmentation
+from odevit.errors import ConfigError, unknown_name
+from odevit.model import PRESETS, OdeViTConfig
+
+# Every field of the model's configuration, None meaning "as the preset has it" (write `none` for a real None).
+ModelRecipe = make_dataclass(
+    "ModelRecipe",
+    [("preset", str, "digits")] + [(name, Any, None) for name in OdeViTConfig.own_fields()],
+)
+ModelRecipe.__doc__ = "A preset and what is different from it."
+
+
+@dataclass
+class DataRecipe:
+    """What to learn from. The fields are those of `load_data`."""
+
+    source: str = "digits"
+    """`digits`, a local folder (hub layout, or one folder a class), or a hub id."""
+    image_size: int | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    validation: float = 0.1
+    """Share of the training split that is held out to select models on."""
+    split_seed: int = 0
+    skip_unreadable: bool = False
+    resident_limit_gb: float = 4.0
+    """Larger data sets are streamed through workers instead of being held on the device."""
+    cache: str | None = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+
+@dataclass
+class TrainRecipe:
+    """How to learn."""
+
+    epochs: int = 30
+    batch_size: int = 128
+    """Samples in one optimiser step, over all processes and accumulation steps together."""
+    accumulate: int = 1
+    optimizer: str = "adamw"
+    """`adamw`, or `muon` for the matrices with AdamW for the rest."""
+    learning_rate: float = 1e-3
+    muon_learning_rate: float = 0.02
+    weight_decay: float = 0.05
+    muon_weight_decay: float = 0.0
+    schedule: str = "cosine"
+    """`cosine` or `cosine_with_restarts`."""
+    cycles: int = 1
+    warmup: float = 0.05
+    """Share of the optimiser steps over which the learning rate rises."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 does not clip."""
+    precision: str = "fp32"
+    """`fp32` or `bf16` (mixed: the state of the trajectory stays in fp32)."""
+    compile: bool = False
+    """Compile the components of the field."""
+    capture: bool = False
+    """Replay the forward and backward pass as CUDA graphs, one for each (steps, horizon) pair."""
+    checkpointing: bool = False
+    """Recompute steps in the backward pass instead of keeping them."""
+    ema: float = 0.0
+    """Decay of the weight average that is evaluated and kept; 0 takes the weights themselves."""
+    steps: list[int] = field(default_factory=list)
+    """Numbers of solver steps, one drawn for each batch; empty takes the model's own."""
+    horizons: list[float] = field(default_factory=list)
+    """Multiples of the model's horizon, one drawn for each batch; empty is 1."""
+    evaluate_every: int = 1
+    """Epochs between evaluations; a checkpoint is written after each."""
+    patience: int = 0
+    """Stop after this many evaluations without a better one; 0 never does."""
+    log_every: int = 10
+    """Optimiser steps between two lines of the log."""
+    workers: int = 2
+    """Processes that decode images, for data that is streamed."""
+
+
+@dataclass
+class Recipe:
+    """A run: what model, what data, how, and where to put it."""
+
+    name: str = "digits"
+    out: str = ""
+    """The folder of the run; runs/NAME-SEED unless given."""
+    seed: int = 0
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`."""
+    resume: bool = False
+    """Go on with the run in `out` where it was interrupted."""
+    overwrite: bool = False
+    """Replace what is in `out`."""
+    init_from: str | None = None
+    """A folder or hub id with weights to start from."""
+    loggers: list[str] = field(default_factory=list)
+    """Beside metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
+    model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
+    data: DataRecipe = field(default_factory=DataRecipe)
+    train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives."""
+        return Path(self.out or f"runs/{self.name.replace('/', '-')}-{self.seed}")
+
+    def model_settings(self) -> dict[str, Any]:
+        """The keyword arguments of `OdeViTConfig`: the preset, then what the recipe says."""
+        given = dataclasses.asdict(self.model)
+        settings = dict(PRESETS[given.pop("preset")])
+        for name, value in given.items():
+            if value is not None:
+                settings[name] = None if value == "none" else value
+        return settings
+
+    def check(self) -> None:
+        """Raise one error with everything that is wrong."""
+        problems = self.problems()
+        if problems:
+            raise ConfigError("the recipe", problems)
+
+    def problems(self) -> list[str]:
+        """All that is wrong, as sentences."""
+        found: list[str] = []
+
+        def choice(key: str, value: str, known: tuple[str, ...]) -> None:
+            if value not in known:
+                found.append(f"{key}: " + unknown_name(key.rsplit(".", 1)[-1], value, known))
+
+        def check(key: str, value: object, fine: bool, wanted: str) -> None:
+            if not fine:
+                found.append(f"{key}={value!r}; expected {wanted}")
+
+        t = self.train
+        choice("train.optimizer", t.optimizer, ("adamw", "muon"))
+        choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts"))
+        choice("train.precision", t.precision, ("fp32", "bf16"))
+        choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda"))
+        for logger in self.loggers:
+            choice("loggers", logger, ("tensorboard", "trackio", "wandb"))
+        for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
+            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
+        check("train.warmup", t.warmup, 0 <= t.warmup < 1, "a share in [0, 1)")
+        check("train.ema", t.ema, 0 <= t.ema < 1, "a decay in [0, 1)")
+        check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
+        check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
+        check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
+        if t.batch_size % t.accumulate:
+            found.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
+        if self.resume and self.overwrite:
+            found.append("resume=true and overwrite=true contradict each other; choose one")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            found.append("device=cuda, but no CUDA device is there; use device=cpu or device=auto")
+        if t.capture and t.accumulate > 1:
+            found.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
+        problem = PRESETS.problem(self.model.preset)  # type: ignore[attr-defined]
+        if problem:
+            found.append(f"model.preset: {problem}")
+        else:
+            try:
+                OdeViTConfig(**self.model_settings())
+            except ConfigError as error:
+                found.extend(f"model: {each}" for each in error.problems)
+        return found

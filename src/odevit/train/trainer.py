@@ -1,0 +1,189 @@
+"""Hugging Face's Trainer, with batches made on the device, drawn integrations, averaged weights and captured steps."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainingArguments
+
+from odevit.data.batches import Batches
+from odevit.model import OdeViTForImageClassification
+from odevit.train.average import WeightAverage
+from odevit.train.callbacks import DivergedError, DivergenceGuard
+from odevit.train.captured import CapturedStep
+from odevit.train.checkpoints import mark_complete
+from odevit.train.evaluate import evaluate_batches
+from odevit.train.integration import IntegrationSampler
+from odevit.train.optimisers import make_optimiser
+from odevit.train.recipe import TrainRecipe
+
+AVERAGE = "average.safetensors"
+
+
+class OdeViTTrainer(Trainer):
+    """A thin Trainer: what differs is where batches come from and what a step is.
+
+    Args:
+        model: the model to train.
+        args: Hugging Face's arguments.
+        recipe: how to learn.
+        batches: of the training split.
+        validation: batches of the held-out split; the best model on it is kept in `best`.
+        sampler: draws the integration of each batch; None leaves the model's own.
+        best: folder for the best weights so far.
+    """
+
+    def __init__(
+        self,
+        model: OdeViTForImageClassification,
+        args: TrainingArguments,
+        *,
+        recipe: TrainRecipe,
+        batches: Batches,
+        validation: Batches,
+        sampler: IntegrationSampler | None,
+        best: Path,
+    ) -> None:
+        # The Trainer wants to see data sets; it only ever gets batches from us.
+        super().__init__(model=model, args=args, train_dataset=batches, eval_dataset=validation)
+        self.network = model
+        self.checkpoints = Path(str(args.output_dir))
+        self.recipe = recipe
+        self.batches = batches
+        self.validation = validation
+        self.sampler = sampler
+        self.best = best
+        self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
+        self.captured: CapturedStep | None = None
+        self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
+
+    # Batches are made on the device by us; Accelerate has nothing to move or to shard.
+    def get_train_dataloader(self) -> Any:
+        return self.batches
+
+    def num_examples(self, dataloader: Any) -> int:
+        return len(dataloader) * dataloader.batch_size
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            self.optimizer = make_optimiser(
+                self.network if model is None else model,
+                name=self.recipe.optimizer,
+                learning_rate=self.recipe.learning_rate,
+                weight_decay=self.recipe.weight_decay,
+                muon_learning_rate=self.recipe.muon_learning_rate,
+                muon_weight_decay=self.recipe.muon_weight_decay,
+            )
+        return self.optimizer
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        if self.sampler is not None:
+            steps, horizon = self.sampler.draw(self.state.global_step)
+            if self._can_capture(inputs):
+                assert self.captured is not None
+                return self.captured(inputs, steps, horizon)
+            inputs = {**inputs, "steps": steps, "horizon": horizon}
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def _can_capture(self, inputs: dict[str, Any]) -> bool:
+        """Whether this batch can be replayed; the last, shorter one of an epoch takes the ordinary way."""
+        if not (self.recipe.capture and self.args.device.type == "cuda" and self.args.world_size == 1):
+            return False
+        if self.captured is None:
+            self.network.train()
+            self.captured = CapturedStep(self.network, inputs, self.autocast_dtype)
+        return self.captured.fits(inputs)
+
+    def capture_all(self) -> None:
+        """Compile and capture every (steps, horizon) pair now, on the first batch, so that no later step waits."""
+        if self.sampler is None:
+            return
+        batch = next(iter(self.batches))
+        if self._can_capture(batch) and self.captured is not None:
+            for steps, horizon in self.sampler.pairs:
+                self.captured(batch, steps, horizon)
+        self.network.zero_grad()
+
+    def after_step(self) -> None:
+        """Called by a callback after every optimiser step."""
+        if self.average is not None:
+            self.average.update()
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Validation accuracy of the averaged weights; a better one than ever before is written to `best`."""
+        if self.average is None:
+            return self._evaluate_now(metric_key_prefix)
+        with self.average.in_place():
+            return self._evaluate_now(metric_key_prefix)
+
+    def _evaluate_now(self, prefix: str) -> dict[str, float]:
+        score = evaluate_batches(
+            self.network,
+            self.validation,
+            autocast=self.autocast_dtype,
+            reduce=lambda counts: self.accelerator.reduce(counts, "sum"),
+        )
+        metrics = {f"{prefix}_accuracy": score.top1, f"{prefix}_loss": score.loss}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        best = self.state.best_metric
+        if self.args.should_save and (best is None or score.top1 > best):
+            self._replace_best()
+        return metrics
+
+    def _replace_best(self) -> None:
+        """Write beside, then rename: a kill in between leaves the old one or the new one, never half of one."""
+        fresh = self.best.with_name(self.best.name + ".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        with _disk_errors(fresh):
+            self.network.save_pretrained(fresh)
+        shutil.rmtree(self.best, ignore_errors=True)
+        fresh.rename(self.best)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        loss = float(self._tr_loss)
+        if loss != loss or loss in (float("inf"), float("-inf")):
+            guard = DivergenceGuard(self.checkpoints)
+            raise DivergedError(guard.report(loss, self.state.global_step, self.network))
+        checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
+        with _disk_errors(checkpoint):
+            super()._save_checkpoint(model, trial)
+            if self.args.should_save:
+                if self.average is not None:
+                    self.average.save(checkpoint / AVERAGE)
+                mark_complete(checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.average is not None:
+            self.average.load(Path(checkpoint) / AVERAGE)
+
+
+class _disk_errors:  # noqa: N801 (reads as a clause: with _disk_errors(folder))
+    """Turns a full disk into a sentence and removes the half-written folder, so that the last good one is found."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        # safetensors reports a full disk as an error of its own, with the system's words in it.
+        full = full or (error is not None and "No space left on device" in str(error))
+        if full:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            free = shutil.disk_usage(self.folder.parent).free / 2**20
+            raise OSError(
+                errno.ENOSPC,
+                f"the disk is full ({free:.0f} MiB free): {self.folder} could not be written and was removed; earlier "
+                "checkpoints are untouched. Make room, then go on with resume=true",
+            ) from error

@@ -1,0 +1,91 @@
+"""flip, crop, affine: what moves, moves as it should; what should not move, does not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from odevit.data.augment.affine import affine_matrix, compose, random_affine, warp
+from odevit.data.augment.crop import random_crop
+from odevit.data.augment.flip import random_flip
+
+IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+U = torch.rand(8, 6, generator=torch.Generator().manual_seed(1))
+ZERO = torch.zeros(6)
+
+
+def test_flip_twice_is_the_identity() -> None:
+    once = random_flip(IMAGES, U[0], 1.0)
+    assert torch.equal(once, IMAGES.flip(-1))
+    assert torch.equal(random_flip(once, U[0], 1.0), IMAGES)
+
+
+def test_flip_takes_those_below_the_probability() -> None:
+    flipped = (random_flip(IMAGES, U[0], 0.4) != IMAGES).flatten(1).any(1)
+    assert torch.equal(flipped, U[0] < 0.4)
+
+
+def test_crop_of_zero_is_the_identity() -> None:
+    assert torch.equal(random_crop(IMAGES, U[:2], 0), IMAGES)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "zero"])
+@pytest.mark.parametrize(("size", "padding"), [((8, 8), 2), ((5, 8), 4)])
+def test_crop_is_a_window_of_the_padded_image(mode: str, size: tuple[int, int], padding: int) -> None:
+    images = IMAGES[:, :, : size[0], : size[1]]
+    result = random_crop(images, U[:2], padding, mode)  # type: ignore[arg-type]
+    how = "reflect" if mode == "reflect" else "constant"
+    padded = torch.nn.functional.pad(images, (padding,) * 4, how)
+    for n in range(len(images)):
+        top, left = (int(U[k, n] * (2 * padding + 1)) for k in range(2))
+        assert torch.equal(result[n], padded[n, :, top : top + size[0], left : left + size[1]])
+
+
+def test_every_place_of_a_crop_is_as_likely() -> None:
+    u = torch.rand(2, 20_000, generator=torch.Generator().manual_seed(2))
+    places = torch.bincount((u * 5).floor()[0].long(), minlength=5)
+    assert places.numel() == 5
+    image = torch.zeros(20_000, 1, 7, 7)
+    image[:, :, 3, 3] = 1
+    where = random_crop(image, u, 2, "zero").mean((0, 1)) * 25
+    assert torch.allclose(where[1:6, 1:6], torch.ones(5, 5), atol=0.12)
+    assert float(where.sum()) == pytest.approx(25, abs=1e-3)
+
+
+def test_crop_larger_than_the_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="crop=8 for images of 8x8"):
+        random_crop(IMAGES, U[:2], 8)
+
+
+def test_affine_identity() -> None:
+    matrix = affine_matrix(ZERO, ZERO, ZERO, ZERO, ZERO)
+    torch.testing.assert_close(warp(IMAGES, matrix), IMAGES, atol=1e-5, rtol=0)
+    assert torch.equal(random_affine(IMAGES, U[:5], 0.0), IMAGES)
+
+
+def test_affine_leaves_the_others_bit_for_bit() -> None:
+    moved = (random_affine(IMAGES, U[:5], 0.5) != IMAGES).flatten(1).any(1)
+    assert torch.equal(moved, U[0] < 0.5)
+
+
+def test_quarter_turn_and_whole_shift() -> None:
+    quarter = affine_matrix(ZERO + math.pi / 2, ZERO, ZERO, ZERO, ZERO)
+    torch.testing.assert_close(warp(IMAGES, quarter), IMAGES.rot90(1, (2, 3)), atol=1e-5, rtol=0)
+    shift = affine_matrix(ZERO, ZERO, ZERO, ZERO + 2 / 8, ZERO)
+    torch.testing.assert_close(warp(IMAGES, shift, "zeros")[..., :-2], IMAGES[..., 2:], atol=1e-5, rtol=0)
+
+
+def test_rotation_of_an_oblong_image_does_not_shear() -> None:
+    image = torch.zeros(1, 1, 5, 21)
+    image[0, 0, 2, 12] = 1  # two pixels right of the centre
+    turned = warp(image, affine_matrix(*(torch.tensor([a]) for a in (math.pi / 2, 0.0, 0.0, 0.0, 0.0))))
+    assert float(turned[0, 0, 0, 10]) == pytest.approx(1, abs=1e-5)
+
+
+def test_compose_is_the_product_of_homogeneous_matrices() -> None:
+    a, b = (affine_matrix(*(U[k : k + 5] - 0.5)) for k in (0, 3))
+    row = torch.tensor([0.0, 0.0, 1.0]).expand(6, 1, 3)
+    expected = torch.cat([a, row], 1) @ torch.cat([b, row], 1)
+    torch.testing.assert_close(compose(a, b), expected[:, :2])

@@ -1,0 +1,202 @@
+"""Batches: the same bits from any number of ranks, from any starting point, from memory or from disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from odevit.data import Augmentation, Batches, DeviceBatches, Images, StreamBatches, load_data, make_batches
+
+ALL_ON = Augmentation(
+    crop=1,
+    flip=True,
+    erasing=0.3,
+    randaugment_ops=2,
+    affine=0.3,
+    colour=0.5,
+    mixup=0.8,
+    cutmix=1.0,
+    mix_probability=0.7,
+    label_smoothing=0.1,
+)
+DIGITS = load_data()
+
+
+def batches(batch_size: int, **changes: Any) -> DeviceBatches:
+    options: dict[str, Any] = {"mean": DIGITS.mean, "std": DIGITS.std, "num_classes": 10, "seed": 5} | changes
+    images = options.pop("images", DIGITS.train)
+    return DeviceBatches(images, batch_size, **options)
+
+
+def train(batch_size: int, **changes: Any) -> DeviceBatches:
+    return batches(batch_size, **({"augmentation": ALL_ON, "shuffle": True, "drop_last": True} | changes))
+
+
+def joined(some: Any, key: str = "pixel_values") -> torch.Tensor:
+    return torch.cat([batch[key] for batch in some])
+
+
+def test_evaluation_is_the_normalised_data_in_order() -> None:
+    assert isinstance(DIGITS.validation, Images)
+    made = list(batches(50, images=DIGITS.validation))
+    assert [len(batch["labels"]) for batch in made] == [50, 50, 43]
+    assert torch.equal(joined(made, "labels"), DIGITS.validation.labels)
+    back = joined(made) * torch.tensor(DIGITS.std)[:, None, None] + torch.tensor(DIGITS.mean)[:, None, None]
+    assert torch.equal((back * 255).round().byte(), DIGITS.validation.pixels)
+
+
+def test_training_pixels_are_normalised() -> None:
+    pixels = joined(batches(100, augmentation=Augmentation(), shuffle=True))
+    assert float(pixels.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(pixels.std()) == pytest.approx(1, abs=1e-3)
+
+
+def test_plain_augmentation_gives_one_hot_targets() -> None:
+    batch = next(iter(batches(64, augmentation=Augmentation())))
+    assert batch["labels"].dtype == torch.float32
+    assert torch.equal(batch["labels"].argmax(1), DIGITS.train.labels[:64])
+    assert torch.equal(batch["labels"].sum(1), torch.ones(64))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_ranks_together_equal_one_process_bit_for_bit(world: int, repeats: int) -> None:
+    one = train(24 * world, repeats=repeats)
+    ranks = [train(24, rank=rank, world=world, repeats=repeats) for rank in range(world)]
+    for whole, *parts in zip(one, *ranks, strict=True):
+        for key in ("pixel_values", "labels"):
+            assert torch.equal(whole[key], torch.cat([part[key] for part in parts]))
+
+
+def test_batch_size_does_not_change_a_sample() -> None:
+    # 6 and 14 too: no multiple of the width of a vector register, where functions round otherwise.
+    large = joined(train(64))
+    for size in (6, 8, 14):
+        small = joined(train(size))
+        assert torch.equal(small[: len(large)], large)
+
+
+def test_start_at_equals_skipping_and_lasts_one_pass() -> None:
+    made = train(128)
+    made.set_epoch(3)
+    whole = list(made)
+    made.start_at(4)
+    rest = list(made)
+    assert len(rest) == len(whole) - 4
+    for expected, got in zip(whole[4:], rest, strict=True):
+        assert torch.equal(expected["pixel_values"], got["pixel_values"])
+        assert torch.equal(expected["labels"], got["labels"])
+    assert len(list(made)) == len(whole) == len(made)
+    with pytest.raises(ValueError, match=r"start_at\(99\); expected 0 to 10"):
+        made.start_at(99)
+
+
+def test_a_pass_is_a_function_of_the_epoch() -> None:
+    made = train(256)
+    first, again = joined(made), joined(made)
+    made.set_epoch(1)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, joined(made))
+
+
+def test_global_random_state_is_left_alone(class_folders: Callable[..., Path]) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    list(train(256))
+    data = load_data(class_folders(), resident_limit_gb=0)
+    list(make_batches(data.test, 4, mean=data.mean, std=data.std, num_classes=2, workers=0))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_repeated_copies_differ_in_augmentation_only() -> None:
+    made = train(12, augmentation=Augmentation(crop=2, flip=True, erasing=0.5, repeats=3))
+    batch = next(iter(made))
+    labels = batch["labels"].argmax(1)
+    assert torch.equal(labels[:4], labels[4:8])
+    assert not torch.equal(batch["pixel_values"][:4], batch["pixel_values"][4:8])
+
+
+def test_wrong_channels_and_prefetch_without_cuda_are_refused() -> None:
+    with pytest.raises(ValueError, match="mean has 1 and std 3 numbers; the images have 3 channels"):
+        batches(8, mean=[0.5])
+    with pytest.raises(ValueError, match="prefetch=True needs a CUDA device"):
+        batches(8, prefetch=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_streams_give_the_same_batches_as_memory(class_folders: Callable[..., Path], workers: int) -> None:
+    folder = class_folders()
+    resident, stream = load_data(folder), load_data(folder, resident_limit_gb=0)
+    made: list[Batches] = [
+        make_batches(
+            data.train,
+            4,
+            augmentation=ALL_ON,
+            mean=resident.mean,
+            std=resident.std,
+            num_classes=2,
+            shuffle=True,
+            workers=workers,
+        )
+        for data in (resident, stream)
+    ]
+    assert isinstance(made[0], DeviceBatches)
+    assert isinstance(made[1], StreamBatches)
+    for each in made:
+        each.set_epoch(2)
+        each.start_at(1)
+    for held, lazy in zip(*made, strict=True):
+        assert torch.equal(held["pixel_values"], lazy["pixel_values"])
+        assert torch.equal(held["labels"], lazy["labels"])
+
+
+def test_streams_of_parquet_show_everything_once(parquet_folder: Callable[..., Path]) -> None:
+    data = load_data(parquet_folder([0, 1, 2] * 20), resident_limit_gb=0, validation=0.1)
+    made = make_batches(
+        data.train, 8, mean=data.mean, std=data.std, num_classes=3, shuffle=True, workers=0, rank=1, world=3
+    )
+    assert sum(len(batch["labels"]) for batch in made) == len(data.train) // 3
+
+
+def test_a_last_batch_smaller_than_the_world_is_empty_for_some() -> None:
+    images = DIGITS.train.subset(torch.arange(9))
+    sizes = [[len(b["labels"]) for b in batches(2, images=images, rank=r, world=4)] for r in range(4)]
+    assert sizes == [[2, 0], [2, 0], [2, 0], [2, 1]]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_prefetching_changes_nothing_on_the_gpu() -> None:
+    ahead, plain = train(64, device="cuda"), train(64, device="cuda", prefetch=False)
+    for a, b in zip(ahead, plain, strict=True):
+        assert torch.equal(a["pixel_values"], b["pixel_values"])
+        assert torch.equal(a["labels"], b["labels"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_gpu_makes_the_batches_of_the_cpu() -> None:
+    # Without RandAugment: its thresholds turn the last bit, which devices round differently, into a level.
+    smooth = replace(ALL_ON, randaugment_ops=0)
+    gpu, cpu = train(64, augmentation=smooth, device="cuda"), train(64, augmentation=smooth)
+    for a, b in zip(gpu, cpu, strict=True):
+        torch.testing.assert_close(a["labels"].cpu(), b["labels"], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(a["pixel_values"].cpu(), b["pixel_values"], atol=2e-3, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_host_never_waits_for_the_gpu() -> None:
+    made = train(64, device="cuda")
+    list(made)  # tables are made once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        list(made)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,82 @@
+"""Pixels come out as they went in, upright, square and 8 bits."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size, decode_records
+from odevit.data.records import ArrayRecords, ChosenRecords
+
+from .conftest import encoded, picture
+
+
+def test_png_is_exact() -> None:
+    pixels = Decoder(6, resize=False)(encoded(3))
+    np.testing.assert_array_equal(pixels, np.asarray(picture(3)).transpose(2, 0, 1))
+
+
+def test_grey_is_repeated_or_kept() -> None:
+    grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    as_rgb = Decoder(4, resize=False)(grey)
+    assert as_rgb.shape == (3, 4, 4)
+    np.testing.assert_array_equal(as_rgb[0], grey)
+    np.testing.assert_array_equal(as_rgb[2], grey)
+    np.testing.assert_array_equal(Decoder(4, resize=False, mode="L")(grey), grey[None])
+
+
+def test_resizing_takes_the_centred_square() -> None:
+    wide = np.zeros((10, 30, 3), dtype=np.uint8)
+    wide[:, 10:20] = 200  # the centre is bright, the sides are black
+    assert Decoder(5, resize=True)(wide).min() == 200
+
+
+def test_shrinking_is_antialiased() -> None:
+    checks = np.indices((64, 64)).sum(0) % 2 * 255
+    small = Decoder(8, resize=True, mode="L")(checks.astype(np.uint8))
+    assert np.abs(small.astype(int) - 128).max() < 12
+
+
+def test_turned_photographs_are_put_upright() -> None:
+    tall = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None], 4, 1) * 30)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side: turn clockwise
+    file = BytesIO()
+    tall.save(file, "PNG", exif=exif)
+    with pytest.raises(SizeError, match="8x4"):
+        Decoder(9, resize=False)(file.getvalue())
+
+
+def test_sixteen_bits_are_not_silently_cut() -> None:
+    file = BytesIO()
+    Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(file, "PNG")
+    with pytest.raises(UNREADABLE, match="not 8 bits"):
+        Decoder(4, resize=False)(file.getvalue())
+
+
+def test_unreadable_images_are_left_out_and_named() -> None:
+    class Broken(ArrayRecords):
+        def read(self, index: int) -> bytes:
+            return encoded(index) if index != 1 else encoded(index)[:60]
+
+    images, complaints = decode_records(
+        Broken(np.zeros((3, 6, 6)), torch.tensor([5, 6, 7])), Decoder(6, resize=False), title="t"
+    )
+    assert images.labels.tolist() == [5, 7]
+    np.testing.assert_array_equal(images.pixels[1].numpy(), np.asarray(picture(2)).transpose(2, 0, 1))
+    assert len(complaints) == 1
+    assert complaints[0].startswith("image 1:")
+
+
+def test_common_size_says_what_to_type() -> None:
+    square = ArrayRecords(np.zeros((3, 6, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
+    flat = ArrayRecords(np.zeros((3, 4, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
+    assert common_size([square, ChosenRecords(square, torch.tensor([1]))]) == 6
+    with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); say image_size="):
+        common_size([square, flat])
+    with pytest.raises(ValueError, match="not square; say image_size=4"):
+        common_size([flat])

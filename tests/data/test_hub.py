@@ -1,0 +1,74 @@
+"""Hub ids, through a stand-in for the network."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odevit.data import Images, load_data
+
+from .conftest import picture
+
+datasets = pytest.importorskip("datasets", reason="needs the extra odevit[data]")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `datasets.load_dataset` will answer, by id."""
+    known: dict[str, Any] = {}
+
+    def load_dataset(name: str, configuration: str | None = None) -> Any:
+        key = name if configuration is None else f"{name}:{configuration}"
+        if key not in known:
+            raise FileNotFoundError(f"Dataset '{key}' doesn't exist on the Hub")
+        return known[key]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return known
+
+
+def split(labels: list[Any], label: Any, first: int = 0) -> Any:
+    features = datasets.Features({"image": datasets.Image(), "label": label})
+    images = [picture(first + n) for n in range(len(labels))]
+    return datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
+
+
+def test_splits_columns_and_pixels(hub: dict[str, Any]) -> None:
+    names = datasets.ClassLabel(names=["cat", "dog"])
+    hub["me/pets"] = datasets.DatasetDict(train=split([0, 1] * 5, names), validation=split([1, 0], names, 50))
+    data = load_data("me/pets", validation=0)
+    assert data.classes == ("cat", "dog")
+    assert (len(data.train), len(data.test)) == (10, 2)
+    assert isinstance(data.train, Images)
+    np.testing.assert_array_equal(data.train.pixels[3].numpy(), np.asarray(picture(3)).transpose(2, 0, 1))
+
+
+def test_configuration_after_a_colon(hub: dict[str, Any]) -> None:
+    hub["me/pets:small"] = datasets.DatasetDict(train=split([0, 1] * 5, datasets.Value("int64")))
+    data = load_data("me/pets:small")
+    assert data.classes == ("0", "1")
+
+
+def test_string_labels(hub: dict[str, Any]) -> None:
+    hub["me/pets"] = datasets.DatasetDict(train=split(["a", "b"], datasets.Value("string")))
+    with pytest.raises(ValueError, match=r"holds string; expected integers.*class_encode_column\('label'\)"):
+        load_data("me/pets")
+
+
+def test_unknown_id_says_what_data_may_be(hub: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"'me/fish' could not be fetched.*data= may be a name \('digits'\)"):
+        load_data("me/fish")
+
+
+def test_a_misspelt_name_is_recognised(hub: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"Did you mean 'digits'\?"):
+        load_data("digit")
+
+
+def test_without_datasets_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"pip install 'odevit\[data\]'"):
+        load_data("me/pets")
