@@ -9,7 +9,7 @@ from torch import nn
 from odevit.depth.base import DEPTHS, Depth
 from odevit.errors import ConfigError
 from odevit.field.dynamics import Field
-from odevit.shapes import Tokens
+from odevit.shapes import AttentionMap, Tokens
 from odevit.solver import Penalty, Save, Solution, Solver, Stats, solve
 
 
@@ -48,7 +48,8 @@ class StackedDepth(Depth):
         chosen = keep.chosen(self.steps)
 
         x = x0
-        states, attentions = ([x0] if 0 in chosen else []), []
+        states: list[Tokens] = [x0] if 0 in chosen else []
+        attentions: list[AttentionMap] = []
         totals = {name: x0.new_zeros(()) for name in penalties or {}}
         for number, layer in enumerate(self.layers, start=1):
             block = solve(

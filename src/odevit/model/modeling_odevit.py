@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from odevit.bundled import bundled_models
 from odevit.depth import DEPTHS
 from odevit.field import NORMS, VectorField
 from odevit.model.configuration_odevit import OdeViTConfig
@@ -76,13 +77,20 @@ class OdeViTPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load a model; a checkpoint that does not fit is refused instead of completed with random numbers."""
+        """Load a model from a folder, a hub id, or the name of a bundled one.
+
+        A checkpoint that does not fit is refused instead of completed with random numbers.
+        """
+        bundled = bundled_models().get(str(pretrained_model_name_or_path))
+        if bundled is not None and not os.path.isdir(pretrained_model_name_or_path):
+            pretrained_model_name_or_path = bundled
         wants_info = kwargs.pop("output_loading_info", False)
-        model, info = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        model, info = loaded
         refuse_foreign_weights(str(pretrained_model_name_or_path), info)
         return (model, info) if wants_info else model
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]
         """Write weights, config.json and preprocessor_config.json, so that the folder is complete in itself."""
         super().save_pretrained(save_directory, **kwargs)
         if kwargs.get("is_main_process", True):
@@ -177,7 +185,7 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
     def __init__(self, config: OdeViTConfig) -> None:
         super().__init__(config)
         self.odevit = OdeViTModel(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
         self.post_init()
 
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:

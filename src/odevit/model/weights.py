@@ -39,7 +39,7 @@ def initialise(module: nn.Module, config: OdeViTConfig) -> None:
     elif isinstance(module, nn.RMSNorm):
         hf_init.ones_(module.weight)
     elif isinstance(module, Branch) and module.residual_scale is not None:
-        hf_init.constant_(module.residual_scale, config.residual_scale)
+        hf_init.constant_(module.residual_scale, float(config.residual_scale or 0.0))
     elif isinstance(module, TimeModulation):
         hf_init.zeros_(module.weight)
         hf_init.zeros_(module.bias)

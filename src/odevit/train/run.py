@@ -107,10 +107,15 @@ def training_batches(data: DataSet, size: int, augmentation: Augmentation, *, se
     )
 
 
-def evaluation_batches(data: DataSet, split: str, size: int = EVALUATION_BATCH, **where: Any) -> Batches:
-    """The images of a split as they are, every one of them once."""
+def evaluation_batches(
+    data: DataSet, split: str, size: int = EVALUATION_BATCH, limit: int | None = None, **where: Any
+) -> Batches:
+    """The images of a split as they are, every one of them once; the first `limit` only, if given."""
     images = {"train": data.train, "validation": data.validation, "test": data.test}[split]
-    return make_batches(images, size, mean=data.mean, std=data.std, num_classes=data.num_classes, **where)
+    if limit is not None and limit < len(images):
+        images = images.subset(torch.arange(limit))
+    options = {"mean": data.mean, "std": data.std, "num_classes": data.num_classes, **where}
+    return make_batches(images, size, **options)
 
 
 def make_model(recipe: Recipe, config: OdeViTConfig, data: DataSet) -> OdeViTForImageClassification:

@@ -1,0 +1,1 @@
+"""Hydra groups named like the folders; `experiment=` is a recipe."""

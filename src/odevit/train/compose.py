@@ -1,0 +1,115 @@
+"""key=value ... -> Recipe: the command line through Hydra's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from odevit.errors import ConfigError, unknown_name
+from odevit.train.recipe import Recipe
+
+CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
+
+# The dataclass is the schema: what a yaml or an override says is checked against its keys and types.
+ConfigStore.instance().store(name="schema", node=Recipe)
+
+
+def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
+    # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
+    GlobalHydra.instance().clear()
+    with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
+        words = data_words(overrides)
+        try:
+            return to_recipe(compose(CONFIG_NAME, list(words)))
+        except (HydraException, OmegaConfBaseException) as error:
+            problems = _problems(words) or [str(error).splitlines()[0]]
+            raise ConfigError("the command line", problems) from error
+
+
+def to_recipe(config: DictConfig) -> Recipe:
+    """The dataclass that Hydra filled."""
+    recipe = OmegaConf.to_object(config)
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"Hydra gave a {type(recipe).__name__} instead of a Recipe")
+    return recipe
+
+
+def data_words(overrides: Sequence[str]) -> list[str]:
+    """`data=` takes names, folders and hub ids; only the names are files of a Hydra group."""
+    from importlib.resources import files
+
+    names = {path.name.removesuffix(".yaml") for path in files(CONFIG_MODULE).joinpath("data").iterdir()}
+    words: list[str] = []
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if key == "data" and value not in names:
+            quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+            words += ["data=custom", f"data.source='{quoted}'"]
+        else:
+            words.append(word)
+    return words
+
+
+def _problems(words: Sequence[str]) -> list[str]:
+    """What is wrong with each word by itself."""
+    groups = [word for word in words if "." not in word.partition("=")[0] and word.partition("=")[0] in _GROUPS]
+    problems: list[str] = []
+    for group in groups:
+        try:
+            compose(CONFIG_NAME, [group])
+        except (HydraException, OmegaConfBaseException):
+            key, _, value = group.partition("=")
+            problems.append(unknown_name(key, value, options(key)))
+    if problems:
+        return problems
+    known = _keys(compose(CONFIG_NAME, groups))
+    parser = OverridesParser.create()
+    for word in words:
+        if word in groups:
+            continue
+        try:
+            key = parser.parse_override(word).key_or_group
+            if key not in known:
+                problems.append(unknown_name("key", key, known))
+            else:
+                compose(CONFIG_NAME, [*groups, word])
+        except (HydraException, OmegaConfBaseException) as error:
+            problems.append(f"{word}: {str(error).splitlines()[0]}")
+    return problems
+
+
+_GROUPS = ("model", "data", "train", "experiment")
+
+
+def options(group: str) -> list[str]:
+    """The files of a Hydra group, by name."""
+    from importlib.resources import files
+
+    def walk(folder: Any, prefix: str) -> list[str]:
+        found = []
+        for path in folder.iterdir():
+            if path.is_dir():
+                found += walk(path, f"{prefix}{path.name}/")
+            elif path.name.endswith(".yaml"):
+                found.append(prefix + path.name.removesuffix(".yaml"))
+        return found
+
+    return walk(files(CONFIG_MODULE).joinpath(group), "")
+
+
+def _keys(config: Any, prefix: str = "") -> set[str]:
+    keys: set[str] = set()
+    for key in config:
+        keys.add(f"{prefix}{key}")
+        if OmegaConf.is_dict(config) and not OmegaConf.is_missing(config, key) and OmegaConf.is_dict(config[key]):
+            keys |= _keys(config[key], f"{prefix}{key}.")
+    return keys

@@ -1,0 +1,28 @@
+"""Several runs through Hydra's multirun and whichever launcher it is given."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import hydra
+from omegaconf import DictConfig
+
+from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, to_recipe
+from odevit.train.run import train_recipe
+
+
+def sweep(words: Sequence[str]) -> None:
+    """`odevit train --multirun seed=0,1,2 hydra/launcher=...`: one run for each combination."""
+
+    @hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
+    def one(config: DictConfig) -> None:
+        train_recipe(to_recipe(config), command="odevit train " + " ".join(words))
+
+    # Hydra reads the command line itself; it must see the words without our verb.
+    original = sys.argv
+    sys.argv = [original[0], *data_words(words)]
+    try:
+        one()
+    finally:
+        sys.argv = original

@@ -1,0 +1,202 @@
+"""The verbs of the command line as functions: train, evaluate, predict, info."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from odevit.bundled import bundled_models
+from odevit.errors import ConfigError
+from odevit.model import OdeViTForImageClassification
+from odevit.train.evaluate import Score
+
+
+def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
+    """Train a model and give back its folder.
+
+    Args:
+        overrides: words as on the command line: `["experiment=fast/cifar10", "train.epochs=10"]`.
+        settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
+    """
+    from odevit.train.compose import compose_recipe
+    from odevit.train.run import train_recipe
+
+    words = [*overrides, *(f"{key}={_word(value)}" for key, value in settings.items())]
+    return train_recipe(compose_recipe(words), command=shlex.join(["odevit", "train", *words]))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A score and how it was integrated."""
+
+    solver: str
+    steps: int
+    horizon: float
+    score: Score
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    split: str = "test",
+    steps: int | Sequence[int] | None = None,
+    solver: str | Sequence[str] | None = None,
+    horizon: float | Sequence[float] | None = None,
+    batch_size: int = 512,
+    device: str = "auto",
+    limit: int | None = None,
+) -> list[Evaluation]:
+    """Score a model for every combination of solver, steps and horizon.
+
+    Args:
+        run: a run's folder, any folder with a model, or the name of a bundled model.
+        data: what to score on; the run's own data unless given.
+        split: `test`, `validation` or `train`.
+        steps, solver, horizon: one or several; the model's own unless given.
+        batch_size: images at a time.
+        device: `auto`, `cpu` or `cuda`.
+        limit: only the first so many images.
+    """
+    from odevit.train.evaluate import evaluate_batches
+    from odevit.train.run import choose_device, evaluation_batches
+
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split={split!r}; expected train, validation or test")
+    where = choose_device(device)
+    model = load_model(run).eval()
+    torch.nn.Module.to(model, where)
+    config = model.config
+    dataset = _data_of(run, data, config.image_size)
+    if dataset.num_classes != config.num_labels:
+        raise ValueError(
+            f"the data has {dataset.num_classes} classes, the head of {run} has {config.num_labels}; "
+            "give the data that the model was trained for with data="
+        )
+    # The model's own statistics, not those of the data: that is what its weights were trained with.
+    statistics = {"mean": config.image_mean, "std": config.image_std}
+    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=where, **statistics)
+    stacked = config.depth == "stacked"
+    results = []
+    for name in _several(solver, config.solver):
+        for count in _several(steps, config.steps):
+            for length in _several(horizon, config.horizon):
+                how = {} if stacked else {"solver": name, "steps": count, "horizon": length}
+                score = evaluate_batches(model, batches, **how)
+                results.append(Evaluation(name, count, length, score))
+    return results
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest labels of an image, with their probabilities."""
+
+    image: str
+    labels: tuple[tuple[str, float], ...]
+
+
+def predict(
+    images: Sequence[str | os.PathLike[str]],
+    *,
+    model: str | os.PathLike[str] = "cifar10",
+    top: int = 3,
+    solver: str | None = None,
+    steps: int | None = None,
+    horizon: float | None = None,
+) -> list[Prediction]:
+    """Classify image files.
+
+    Args:
+        images: paths.
+        model: a folder or the name of a bundled model.
+        top: how many labels of each.
+        solver, steps, horizon: how to integrate; the model's own unless given.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    from odevit.model import make_image_processor
+
+    network = load_model(model).eval()
+    processor = make_image_processor(network.config)
+    found = []
+    for path in images:
+        try:
+            with Image.open(path) as picture:
+                pixels = processor(picture.convert("RGB"), return_tensors="pt")["pixel_values"]
+        except FileNotFoundError:
+            raise ValueError(f"there is no image {os.fspath(path)!r}; expected the path of a PNG, JPEG, ...") from None
+        except (UnidentifiedImageError, OSError) as error:
+            raise ValueError(f"{os.fspath(path)!r} cannot be read as an image: {error}") from error
+        with torch.no_grad():
+            output = network(pixels, solver=solver, steps=steps, horizon=horizon)
+        best = output.logits.softmax(-1)[0].topk(min(top, network.config.num_labels))
+        labels = [network.config.id2label[int(i)] for i in best.indices]
+        found.append(Prediction(os.fspath(path), tuple(zip(labels, best.values.tolist(), strict=True))))
+    return found
+
+
+def info() -> dict[str, Any]:
+    """Versions, devices, and everything that can be asked for by name."""
+    from odevit.depth import DEPTHS
+    from odevit.field import ATTENTIONS, NORMS
+    from odevit.model.presets import PARAMETERS
+    from odevit.solver import SOLVERS
+    from odevit.train.record import versions
+
+    devices = ["cpu", *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))]
+    return {
+        "versions": versions(),
+        "devices": devices,
+        "bundled models": {name: str(path) for name, path in bundled_models().items()},
+        "presets": dict(PARAMETERS),
+        "solvers": sorted(SOLVERS),
+        "attentions": sorted(ATTENTIONS),
+        "norms": sorted(NORMS),
+        "depths": sorted(DEPTHS),
+    }
+
+
+def load_model(name: str | os.PathLike[str]) -> OdeViTForImageClassification:
+    """A model from a folder or by its bundled name, in single precision."""
+    path = Path(name)
+    if not path.exists() and os.fspath(name) not in bundled_models():
+        known = ", ".join(bundled_models()) or "none"
+        raise ValueError(f"{os.fspath(name)!r} is neither a folder nor a bundled model; bundled: {known}")
+    return OdeViTForImageClassification.from_pretrained(os.fspath(name), dtype=torch.float32)
+
+
+def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int) -> Any:
+    """The data a run was trained on, read the same way, or the data given."""
+    import yaml
+
+    from odevit.data import load_data
+
+    recipe = Path(run) / "recipe.yaml"
+    how: Mapping[str, Any] = yaml.safe_load(recipe.read_text())["data"] if recipe.exists() else {}
+    source = data or how.get("source")
+    if source is None:
+        raise ConfigError("evaluate", [f"{run} has no recipe.yaml that names its data; pass data=FOLDER"])
+    # The same split as in training, and the same columns unless the data is another.
+    kept = ["validation", "split_seed"] + (["image_column", "label_column"] if source == how.get("source") else [])
+    options: dict[str, Any] = {key: how[key] for key in kept if key in how}
+    return load_data(source, image_size=image_size, **options)
+
+
+def _several(value: Any, own: Any) -> list[Any]:
+    if value is None:
+        return [own]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_word(each) for each in value) + "]"
+    return "null" if value is None else str(value)
