@@ -124,12 +124,14 @@ class OdeViTTrainer(Trainer):
             return self._evaluate_now(metric_key_prefix)
 
     def _evaluate_now(self, prefix: str) -> dict[str, float]:
-        score = evaluate_batches(
-            self.network,
-            self.validation,
-            autocast=self.autocast_dtype,
-            reduce=lambda counts: self.accelerator.reduce(counts, "sum"),
-        )
+        # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
+        with torch.compiler.set_stance("force_eager"):
+            score = evaluate_batches(
+                self.network,
+                self.validation,
+                autocast=self.autocast_dtype,
+                reduce=lambda counts: self.accelerator.reduce(counts, "sum"),
+            )
         metrics = {f"{prefix}_accuracy": score.top1, f"{prefix}_loss": score.loss}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

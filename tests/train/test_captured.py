@@ -1,0 +1,50 @@
+"""Replayed steps compute what ordinary ones do."""
+
+import pytest
+import torch
+
+from odevit.train.captured import CapturedStep
+from odevit.train.run import compile_field
+from tests.model.tiny import tiny_images, tiny_model
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def batch():
+    return {"pixel_values": tiny_images(8).cuda(), "labels": torch.rand(8, 5, device="cuda").softmax(-1)}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_replay_equals_an_ordinary_pass(compiled):
+    model = tiny_model(num_register_tokens=0).cuda().train()
+    first, second = batch(), batch()
+    expected = []
+    for data, steps, horizon in ((first, 2, 1.0), (second, 3, 2.0), (second, 2, 1.0)):
+        model.zero_grad()
+        loss = model(**data, steps=steps, horizon=horizon).loss
+        loss.backward()
+        expected.append((loss.item(), [p.grad.clone() for p in model.parameters()]))
+    if compiled:
+        compile_field(model)
+    captured = CapturedStep(model, first, None)
+    for (data, steps, horizon), (loss, gradients) in zip(
+        ((first, 2, 1.0), (second, 3, 2.0), (second, 2, 1.0)), expected, strict=True
+    ):
+        model.zero_grad()  # as the Trainer does: sets gradients to None
+        assert captured(data, steps, horizon).item() == pytest.approx(loss, rel=1e-4)
+        for found, wanted in zip([p.grad for p in model.parameters()], gradients, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_may_change_between_replays():
+    model = tiny_model().cuda().train()
+    data = batch()
+    captured = CapturedStep(model, data, None)
+    captured(data, 2, 1.0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    assert captured(data, 2, 1.0).item() == pytest.approx(model(**data, steps=2, horizon=1.0).loss.item(), rel=1e-4)
