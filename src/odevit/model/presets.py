@@ -32,7 +32,7 @@ PARAMETERS = {
     "paper-distilled-base": 7_908_196,
     "paper-distilled-small": 4_369_252,
     "tiny-conv": 544_499,
-    "digits": 35_786,
+    "digits": 36_554,
 }
 
 PRESETS.register("paper-cifar10")({**PAPER, "hidden_size": 192, "num_attention_heads": 8, "num_labels": 10})
@@ -76,7 +76,10 @@ PRESETS.register("digits")(
         "num_attention_heads": 4,
         "mlp_ratio": 2.0,
         "image_size": 8,
-        "patch_size": 2,
+        "tokenizer": "conv",
+        "tokenizer_channels": (),
+        "use_cls_token": False,
+        "pooling": "mean",
         "steps": 8,
         "horizon": 4.0,
         "num_labels": 10,

@@ -1,0 +1,47 @@
+"""Top-k counts what it says."""
+
+import pytest
+import torch
+
+from odevit.data import Images, make_batches
+from odevit.train import evaluate_batches
+from tests.model.tiny import tiny_model
+
+
+def batches(count=50, size=16, **options):
+    pixels = torch.randint(0, 256, (count, 3, 16, 16), dtype=torch.uint8)
+    labels = torch.arange(count) % 5
+    return make_batches(Images(pixels, labels), size, mean=[0.5] * 3, std=[0.5] * 3, num_classes=5, **options)
+
+
+def test_top_k_against_a_direct_count():
+    model, data = tiny_model(), batches()
+    score = evaluate_batches(model, data)
+    logits = torch.cat([model(batch["pixel_values"]).logits for batch in data])
+    labels = torch.cat([batch["labels"] for batch in data])
+    rank = (logits > logits.gather(1, labels[:, None])).sum(1)
+    assert score.top1 == pytest.approx((rank < 1).double().mean().item())
+    assert score.top3 == pytest.approx((rank < 3).double().mean().item())
+    assert score.top5 == 1.0
+    assert score.images == 50
+    assert score.nfe == 2
+    assert score.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+def test_the_integration_can_be_chosen_and_the_mode_is_kept():
+    model = tiny_model().train()
+    assert evaluate_batches(model, batches(), solver="rk4", steps=3).nfe == 12
+    assert model.training
+
+
+def test_processes_share_the_work():
+    model = tiny_model()
+    torch.manual_seed(0)
+    whole = evaluate_batches(model, batches())
+    parts = []
+    for rank in range(2):
+        torch.manual_seed(0)
+        evaluate_batches(model, batches(rank=rank, world=2), reduce=lambda counts: parts.append(counts) or counts)
+    total = sum(parts)
+    assert total[-1] == 50
+    assert total[0] / 50 == pytest.approx(whole.top1)

@@ -1,0 +1,227 @@
+"""A whole run: what it leaves behind, that it survives a kill, and that it scales out."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from transformers import pipeline
+
+from odevit import verbs
+from odevit.train import Recipe, train_recipe
+from odevit.train.callbacks import DivergedError, read_metrics
+from odevit.train.checkpoints import last_complete, mark_complete
+
+# Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.
+SMALL = [
+    "train.epochs=4",
+    "train.evaluate_every=1",
+    "train.log_every=1",
+    "train.batch_size=128",
+    "model.hidden_size=16",
+    "model.num_attention_heads=2",
+    "model.hidden_dropout=0.1",
+    "model.drop_path=0.1",
+    "device=cpu",
+]
+
+
+def command(out, *words, launcher=()):
+    return [*(launcher or (sys.executable,)), "-m", "odevit.cli", "train", f"out={out}", *SMALL, *words]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def run(out, *words, launcher=()):
+    result = subprocess.run(
+        command(out, *words, launcher=launcher), env=environment(), capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("runs") / "finished")
+
+
+def losses(folder):
+    return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+
+
+def test_what_a_run_leaves_behind(finished):
+    assert {path.name for path in finished.iterdir()} == {
+        "model.safetensors",
+        "config.json",
+        "preprocessor_config.json",
+        "recipe.yaml",
+        "metrics.jsonl",
+        "curves.png",
+        "record.json",
+        "README.md",
+    }
+    record = json.loads((finished / "record.json").read_text())
+    for key in ("name", "command", "data", "params", "nfe", "epochs", "seconds", "device", "versions"):
+        assert key in record
+    assert record["command"].startswith("odevit train out=")
+    assert 0 <= record["top1"] <= record["top3"] <= record["top5"] <= 1
+    assert Image.open(finished / "curves.png").size[0] > 800
+    card = (finished / "README.md").read_text()
+    assert f"{record['params']:,}" in card
+    assert f"{record['top1']:.2%}" in card
+
+
+def test_the_folder_works_with_a_pipeline(finished):
+    found = pipeline("image-classification", str(finished))(Image.new("RGB", (8, 8)), top_k=10)
+    assert {each["label"] for each in found} == {str(digit) for digit in range(10)}
+
+
+def test_the_record_is_what_eval_measures(finished):
+    record = json.loads((finished / "record.json").read_text())
+    (again,) = verbs.evaluate(finished, device="cpu")
+    assert again.score.top1 == pytest.approx(record["top1"], abs=1e-9)
+    several = verbs.evaluate(finished, device="cpu", steps=[2, 8], solver=["euler", "rk4"])
+    assert [(each.solver, each.score.nfe) for each in several] == [("euler", 2), ("euler", 8), ("rk4", 8), ("rk4", 32)]
+
+
+def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path):
+    out = tmp_path / "killed"
+    process = subprocess.Popen(command(out), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.time() + 120
+    while last_complete(out / "checkpoints") is None:
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.time() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "record.json").exists(), "it was killed in the middle"
+    run(out, "resume=true")
+    assert (out / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
+    assert losses(out) == losses(finished)
+    validations = [
+        [line["eval_accuracy"] for line in read_metrics(folder / "metrics.jsonl") if "eval_accuracy" in line]
+        for folder in (out, finished)
+    ]
+    assert validations[0] == validations[1]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_accumulation_and_two_processes_give_the_same_losses(optimizer, tmp_path):
+    # Dropout masks are drawn per process and are the one thing that may differ.
+    words = ("model.hidden_dropout=0", "model.drop_path=0", f"train.optimizer={optimizer}", "train.epochs=2")
+    one = losses(run(tmp_path / "one", *words))
+    accumulated = losses(run(tmp_path / "accumulated", *words, "train.accumulate=2"))
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    two = losses(run(tmp_path / "two", *words, launcher=launcher))
+    assert len(one) == len(two) == len(accumulated) == 20
+    assert accumulated == pytest.approx(one, abs=1e-3)
+    assert two == pytest.approx(one, abs=1e-3)
+
+
+def small(out, **train):
+    recipe = Recipe(out=str(out), device="cpu")
+    recipe.model.hidden_size, recipe.model.num_attention_heads = 16, 2
+    recipe.train.epochs, recipe.train.log_every = 1, 1
+    for key, value in train.items():
+        setattr(recipe.train, key, value)
+    return recipe
+
+
+def test_a_folder_that_holds_a_run_is_refused(finished):
+    with pytest.raises(ValueError, match=r"already holds a run; pass resume=true.*overwrite=true"):
+        train_recipe(small(finished))
+    finished_recipe = small(finished)
+    finished_recipe.resume = True
+    with pytest.raises(ValueError, match="is finished"):
+        train_recipe(finished_recipe)
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path):
+    first = small(tmp_path / "run", learning_rate=float("inf"))
+    with pytest.raises(DivergedError):
+        train_recipe(first)
+    second = small(tmp_path / "run", learning_rate=1e-3)
+    second.resume = True
+    with pytest.raises(ValueError, match=r"but train.learning_rate changed"):
+        train_recipe(second)
+    third = small(tmp_path / "nothing")
+    third.resume = True
+    with pytest.raises(ValueError, match="holds no run"):
+        train_recipe(third)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    from odevit.train.trainer import OdeViTTrainer
+
+    ordinary = OdeViTTrainer.training_step
+
+    def poisoned(self, model, inputs, num_items_in_batch=None):
+        loss = ordinary(self, model, inputs, num_items_in_batch)
+        if self.state.global_step == 15:
+            self.network.classifier.weight.grad.fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(OdeViTTrainer, "training_step", poisoned)
+    recipe = small(tmp_path / "run", epochs=4, clip=0.0)
+    with pytest.raises(DivergedError, match=r"nan by step 1\d; not finite: .*classifier.weight"):
+        train_recipe(recipe)
+    kept = last_complete(tmp_path / "run/checkpoints")
+    assert kept is not None
+    assert all(torch.isfinite(value).all() for value in load_file(kept / "model.safetensors").values())
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    from odevit.train import trainer
+
+    calls = []
+    ordinary = trainer.WeightAverage.save
+
+    def full(self, path):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return ordinary(self, path)
+
+    monkeypatch.setattr(trainer.WeightAverage, "save", full)
+    with pytest.raises(OSError, match=r"the disk is full.*earlier checkpoints are untouched.*resume=true"):
+        train_recipe(small(tmp_path / "run", epochs=3, ema=0.9))
+    assert last_complete(tmp_path / "run/checkpoints").name == "checkpoint-10"
+    assert not calls[1].parent.exists(), "the half-written one is gone"
+
+
+def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
+    for step in (5, 10, 15):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    mark_complete(tmp_path / "checkpoint-5")
+    mark_complete(tmp_path / "checkpoint-10")
+    assert last_complete(tmp_path).name == "checkpoint-10"
+    assert last_complete(Path(tmp_path / "nowhere")) is None
+
+
+def test_starting_from_weights_with_another_head_is_refused(finished, tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir()
+        for i in range(20):
+            Image.effect_noise((8, 8), 50 + i).save(tmp_path / "data" / name / f"{i}.png")
+    recipe = small(tmp_path / "run")
+    recipe.data.source = str(tmp_path / "data")
+    recipe.init_from = str(finished)
+    with pytest.raises(ValueError, match=r"the data has 2 classes, the head of .* has 10"):
+        train_recipe(recipe)
+
+
+def test_early_stopping(tmp_path):
+    recipe = small(tmp_path / "run", epochs=30, patience=2, learning_rate=0.0)
+    train_recipe(recipe)
+    epochs = [line["epoch"] for line in read_metrics(tmp_path / "run/metrics.jsonl") if "eval_accuracy" in line]
+    assert max(epochs) == 3, "one evaluation is the best, two without a better one end the run"
