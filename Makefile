@@ -14,7 +14,7 @@ help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: $(READY)   ## see a model at work
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py $(IMAGES)
 
 test: $(READY) check   ## lint, types and the whole test suite
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -q

@@ -18,7 +18,7 @@ HELP = """odevit makes depth continuous: Vision Transformers as ordinary differe
       out=FOLDER resume=true overwrite=true  where, and what to do when something is there
       --multirun seed=0,1,2                  several runs, through Hydra and its launchers
   odevit eval RUN [key=value ...]            accuracy, NFE and time of a run
-      steps=4,8,12,24 solver=euler,heun,rk4 horizon=6,12 data= split=test device=auto limit=
+      steps=4,8,12,24 solver=euler,heun,rk4 horizon=6,12 data= split=test device=auto limit= cache= out=FILE.json
   odevit predict IMAGE... [key=value ...]    classify images with the bundled model, or model=RUN
       top=3 solver= steps= horizon=
   odevit info                                versions, devices, and everything that has a name

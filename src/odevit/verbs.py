@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def evaluate(
     batch_size: int = 512,
     device: str = "auto",
     limit: int | None = None,
+    cache: str | None = None,
+    out: str | os.PathLike[str] | None = None,
 ) -> list[Evaluation]:
     """Score a model for every combination of solver, steps and horizon.
 
@@ -63,8 +66,11 @@ def evaluate(
         batch_size: images at a time.
         device: `auto`, `cpu` or `cuda`.
         limit: only the first so many images.
+        cache: a folder to keep decoded images in, for the next time.
+        out: a file to write the scores to as JSON, with the device and the versions.
     """
     from odevit.train.evaluate import evaluate_batches
+    from odevit.train.record import device_name, versions
     from odevit.train.run import choose_device, evaluation_batches
 
     if split not in ("train", "validation", "test"):
@@ -73,7 +79,7 @@ def evaluate(
     model = load_model(run).eval()
     torch.nn.Module.to(model, where)
     config = model.config
-    dataset = _data_of(run, data, config.image_size)
+    dataset = _data_of(run, data, config.image_size, cache)
     if dataset.num_classes != config.num_labels:
         raise ValueError(
             f"the data has {dataset.num_classes} classes, the head of {run} has {config.num_labels}; "
@@ -90,6 +96,16 @@ def evaluate(
                 how = {} if stacked else {"solver": name, "steps": count, "horizon": length}
                 score = evaluate_batches(model, batches, **how)
                 results.append(Evaluation(name, count, length, score))
+    if out is not None:
+        report = {
+            "model": os.fspath(run),
+            "data": data or dataset.name,
+            "split": split,
+            "device": device_name(where),
+            "versions": versions(),
+            "scores": [asdict(each) for each in results],
+        }
+        Path(out).write_text(json.dumps(report, indent=2) + "\n")
     return results
 
 
@@ -171,7 +187,7 @@ def load_model(name: str | os.PathLike[str]) -> OdeViTForImageClassification:
     return OdeViTForImageClassification.from_pretrained(os.fspath(name), dtype=torch.float32)
 
 
-def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int) -> Any:
+def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None) -> Any:
     """The data a run was trained on, read the same way, or the data given."""
     import yaml
 
@@ -185,7 +201,7 @@ def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int) -> 
     # The same split as in training, and the same columns unless the data is another.
     kept = ["validation", "split_seed"] + (["image_column", "label_column"] if source == how.get("source") else [])
     options: dict[str, Any] = {key: how[key] for key in kept if key in how}
-    return load_data(source, image_size=image_size, **options)
+    return load_data(source, image_size=image_size, cache=cache, **options)
 
 
 def _several(value: Any, own: Any) -> list[Any]:

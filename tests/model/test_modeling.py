@@ -180,3 +180,11 @@ def test_two_models_of_one_seed_are_equal():
         return OdeViTForImageClassification(tiny_config()).state_dict()
 
     assert all(torch.equal(a, b) for a, b in zip(weights().values(), weights().values(), strict=True))
+
+
+def test_the_head_can_be_read_anywhere_on_the_trajectory():
+    model = tiny_model(steps=4)
+    output = model(tiny_images(), save="all")
+    torch.testing.assert_close(model.readout(output.trajectory.states[-1]), output.logits, rtol=0, atol=0)
+    halfway = model(tiny_images(), steps=2, horizon=0.5)
+    assert model.readout(halfway.trajectory.state).shape == (3, 5)

@@ -152,16 +152,21 @@ class OdeViTModel(OdeViTPreTrainedModel):
         solution: Solution = self.depth(
             x0, solver=solver, steps=steps, horizon=horizon, save=keep, penalties=penalties, adjoint=adjoint
         )
-        hidden = self.norm(solution.state)
+        hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
-            pooler_output=self.pooling(hidden, self.layout(*pixel_values.shape[2:])),
+            pooler_output=pooled,
             hidden_states=solution.states if wants_states else None,
             attentions=solution.attentions if keep.attentions else None,
             trajectory=solution,
             stats=solution.stats,
         )
         return output if return_dict is None or return_dict else output.to_tuple()
+
+    def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
+        """norm(x) and its pooled vector, for a state anywhere on a trajectory."""
+        hidden = self.norm(state)
+        return hidden, self.pooling(hidden, layout or self.layout())
 
     def _refuse_nan(self, pixels: Pixels) -> None:
         # Looking at the numbers waits for the device and breaks a graph, so training and compiled code go without:
@@ -191,6 +196,10 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand."""
         return self.odevit.layout(height, width)
+
+    def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
+        """What the head would say of a state anywhere on a trajectory."""
+        return self.classifier(self.odevit.readout(state, layout)[1])
 
     def forward(
         self,
