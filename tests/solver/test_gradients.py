@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from odevit.depth import StackedDepth
 from odevit.field import VectorField
 from odevit.solver import Dopri5, Penalty, solve
 
@@ -103,3 +104,16 @@ def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():
     assert peak_of_training_step(64, checkpoint=True) < 1.25 * peak_of_training_step(8, checkpoint=True)
     # The instrument sees memory: without checkpointing it grows with the steps.
     assert peak_of_training_step(64, checkpoint=False) > 6 * peak_of_training_step(8, checkpoint=False)
+
+
+def peak_of_stack(checkpointing):
+    stack = StackedDepth(lambda: VectorField(64, 4, 4.0), solver="lie_trotter", steps=8, horizon=1.0).train()
+    stack.gradient_checkpointing = checkpointing
+    x0 = torch.randn(8, 65, 64)
+    with PeakMemory() as memory:
+        stack(x0).state.mean().backward()
+    return memory.peak
+
+
+def test_checkpointing_serves_a_stack_of_layers_too():
+    assert peak_of_stack(True) < 0.5 * peak_of_stack(False)

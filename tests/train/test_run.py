@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import pipeline
 
-from odevit import verbs
+from odevit import OdeViTConfig, verbs
 from odevit.train import Recipe, train_recipe
 from odevit.train.callbacks import DivergedError, read_metrics
 from odevit.train.checkpoints import last_complete, mark_complete
@@ -225,3 +225,53 @@ def test_early_stopping(tmp_path):
     train_recipe(recipe)
     epochs = [line["epoch"] for line in read_metrics(tmp_path / "run/metrics.jsonl") if "eval_accuracy" in line]
     assert max(epochs) == 3, "one evaluation is the best, two without a better one end the run"
+
+
+@pytest.mark.parametrize(
+    "experiment", ["paper/cifar10-scratch", "paper/vit-baseline", "fast/cifar10", "fast/cifar10-patch4"]
+)
+def test_the_recipes_run_from_their_names(experiment, tmp_path):
+    """On a handful of noise images: it is the recipe that is tried, not what it learns."""
+    for part, count in (("train", 10), ("test", 4)):
+        for name in ("noise", "grain"):
+            (tmp_path / "data" / part / name).mkdir(parents=True)
+            for i in range(count):
+                Image.effect_noise((32, 32), 40 + i).save(tmp_path / "data" / part / name / f"{i}.png")
+    folder = verbs.train(
+        experiment=experiment,
+        out=tmp_path / "run",
+        device="cpu",
+        **{
+            "data.source": tmp_path / "data",
+            "data.validation": 0.2,
+            "train.epochs": 1,
+            "train.batch_size": 8,
+            "train.compile": False,
+            "train.steps": [2],
+            "train.evaluate_every": 1,
+        },
+    )
+    record = json.loads((folder / "record.json").read_text())
+    assert record["name"] == experiment
+    assert record["seeds"][0]["seed"] == 0
+
+
+def test_tensorboard_by_name(tmp_path):
+    pytest.importorskip("tensorboard")
+    recipe = small(tmp_path / "run")
+    recipe.loggers = ["tensorboard"]
+    train_recipe(recipe)
+    assert list((tmp_path / "run").rglob("events.out.tfevents.*")), "the events belong into the folder of the run"
+
+
+def test_an_interrupted_exchange_of_the_best_model_is_completed(tmp_path):
+    from odevit.train.run import choose_device, make_model, make_trainer, read_data
+
+    recipe = small(tmp_path)
+    config = OdeViTConfig(**recipe.model_settings())
+    data = read_data(recipe, config)
+    trainer = make_trainer(recipe, make_model(recipe, config, data), data, choose_device("cpu"))
+    trainer._replace_best()
+    (tmp_path / "best").rename(tmp_path / "best.new")  # as a kill would leave it
+    trainer.recover_best()
+    assert (tmp_path / "best/model.safetensors").exists()

@@ -50,7 +50,8 @@ class FixedStepLoop:
         """Integrate from `x0`."""
         zeros = tuple(x0.new_zeros(()) for _ in self.penalties)
         chosen = sorted(self.save.chosen(self.steps))
-        out = self._stretch(x0, zeros, 0, self.steps)
+        integrate = self._recomputed if self.checkpointing else self._steps
+        out = integrate(x0, zeros, 0, self.steps)
         start = (self._kept(x0),) if 0 in chosen else ()
         return Solution(
             state=out.x,
@@ -66,11 +67,13 @@ class FixedStepLoop:
         )
 
     def _stretch(self, x: Tensor, penalties: tuple[Tensor, ...], first: int, last: int) -> Stretch:
-        """Steps `first` to `last`, cut into shorter stretches that are recomputed in the backward pass."""
-        if not self.checkpointing:
-            return self._steps(x, penalties, first, last)
+        """Steps `first` to `last`; whoever calls it recomputes it as a whole, so a single step needs no more cuts."""
         if last - first == 1:
             return self._step(x, penalties, first)
+        return self._recomputed(x, penalties, first, last)
+
+    def _recomputed(self, x: Tensor, penalties: tuple[Tensor, ...], first: int, last: int) -> Stretch:
+        """Steps `first` to `last`, cut into shorter stretches that are recomputed in the backward pass."""
         states: tuple[Tensor, ...] = ()
         attentions: tuple[Tensor, ...] = ()
         for begin, end in _cut(first, last):

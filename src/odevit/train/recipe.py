@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,8 @@ class Recipe:
         choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda"))
         for logger in self.loggers:
             choice("loggers", logger, ("tensorboard", "trackio", "wandb"))
+            if logger in ("tensorboard", "trackio", "wandb") and importlib.util.find_spec(logger) is None:
+                found.append(f"loggers: {logger} is not installed; pip install {logger}")
         for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
             check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
         check("train.warmup", t.warmup, 0 <= t.warmup < 1, "a share in [0, 1)")

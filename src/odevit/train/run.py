@@ -14,6 +14,7 @@ import torch
 import yaml
 from torch import nn
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import ProgressCallback
 
 from odevit.data import Augmentation, Batches, DataSet, load_data, make_batches
@@ -57,6 +58,8 @@ def train_recipe(recipe: Recipe, command: str = "") -> Path:
     checkpoint = last_complete(folder / "checkpoints") if recipe.resume else None
     if recipe.resume and main:
         print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
+    if recipe.resume and main:
+        trainer.recover_best()
     trainer.capture_all()
     # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
     set_seed(recipe.seed)
@@ -182,7 +185,11 @@ def make_trainer(
         save_total_limit=2,
         metric_for_best_model="accuracy",
         greater_is_better=True,
-        report_to=recipe.loggers or "none",
+        report_to=[name for name in recipe.loggers if name != "tensorboard"] or "none",
+        project="odevit",
+        run_name=folder.name,
+        # Early stopping counts evaluations without progress; a resumed run must not count anew.
+        restore_callback_states_from_checkpoint=t.patience > 0,
         disable_tqdm=not sys.stderr.isatty(),
         ddp_find_unused_parameters=False,
     )
@@ -203,6 +210,11 @@ def make_trainer(
     trainer.add_callback(DivergenceGuard(folder / "checkpoints"))
     trainer.add_callback(MetricsFile(folder / "metrics.jsonl"))
     trainer.add_callback(ProgressLines(t.epochs))
+    if "tensorboard" in recipe.loggers and rank == 0:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Left to itself the callback writes among the checkpoints, which are removed at the end.
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
     if t.patience:
         trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=t.patience))
     return trainer

@@ -141,13 +141,22 @@ class OdeViTTrainer(Trainer):
         return metrics
 
     def _replace_best(self) -> None:
-        """Write beside, then rename: a kill in between leaves the old one or the new one, never half of one."""
-        fresh = self.best.with_name(self.best.name + ".new")
+        """Write beside, remove the old one, rename: whenever it is killed, a whole one is left for `recover_best`."""
+        fresh = self._fresh_best
         shutil.rmtree(fresh, ignore_errors=True)
         with _disk_errors(fresh):
             self.network.save_pretrained(fresh)
         shutil.rmtree(self.best, ignore_errors=True)
         fresh.rename(self.best)
+
+    def recover_best(self) -> None:
+        """After a kill between removing the old best and renaming the new one, rename it now."""
+        if not self.best.exists() and self._fresh_best.exists():
+            self._fresh_best.rename(self.best)
+
+    @property
+    def _fresh_best(self) -> Path:
+        return self.best.with_name(self.best.name + ".new")
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         loss = float(self._tr_loss)
