@@ -19,7 +19,8 @@ import torch
 from odevit.model import OdeViTConfig
 from odevit.train.compose import compose_recipe
 from odevit.train.record import device_name, versions
-from odevit.train.run import choose_device, make_model, make_trainer, read_data
+from odevit.train.run import make_model, make_trainer
+from odevit.train.splits import choose_device, read_data
 
 EPOCHS = 4
 

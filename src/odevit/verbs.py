@@ -71,7 +71,7 @@ def evaluate(
     """
     from odevit.train.evaluate import evaluate_batches
     from odevit.train.record import device_name, versions
-    from odevit.train.run import choose_device, evaluation_batches
+    from odevit.train.splits import choose_device, evaluation_batches
 
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split={split!r}; expected train, validation or test")

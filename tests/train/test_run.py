@@ -265,7 +265,8 @@ def test_tensorboard_by_name(tmp_path):
 
 
 def test_an_interrupted_exchange_of_the_best_model_is_completed(tmp_path):
-    from odevit.train.run import choose_device, make_model, make_trainer, read_data
+    from odevit.train.run import make_model, make_trainer
+    from odevit.train.splits import choose_device, read_data
 
     recipe = small(tmp_path)
     config = OdeViTConfig(**recipe.model_settings())

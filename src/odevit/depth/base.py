@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -13,6 +14,28 @@ from odevit.shapes import Tokens
 from odevit.solver import Penalty, Save, Solution, Solver
 
 DEPTHS: Registry[type[Depth]] = Registry("depth")
+
+
+@dataclass(frozen=True)
+class Integration:
+    """How to integrate this time. What is None is as the model has it.
+
+    Args:
+        solver, steps, horizon: the method, N and T.
+        save: what to keep: "all", step numbers, or a `Save`.
+        penalties: costs to accumulate along the way, by name.
+        adjoint: gradients by the adjoint equation.
+    """
+
+    solver: str | Solver | None = None
+    steps: int | None = None
+    horizon: float | None = None
+    save: Save | str | Iterable[int] | None = None
+    penalties: Mapping[str, Penalty] | None = None
+    adjoint: bool = False
+
+
+AS_CONFIGURED = Integration()
 
 
 class Depth(nn.Module, ABC):
@@ -34,15 +57,5 @@ class Depth(nn.Module, ABC):
         self.gradient_checkpointing = False
 
     @abstractmethod
-    def forward(
-        self,
-        x0: Tokens,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        save: Save | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
-        adjoint: bool = False,
-    ) -> Solution:
-        """Carry the tokens from 0 to T; arguments that are given replace the model's own."""
+    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
+        """Carry the tokens from 0 to T."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from odevit.depth.base import DEPTHS, Depth
+from odevit.depth.base import AS_CONFIGURED, DEPTHS, Depth, Integration
 from odevit.field.dynamics import Field
 from odevit.shapes import Tokens
-from odevit.solver import FixedStepSolver, Penalty, Save, Solution, Solver, make_solver, solve
+from odevit.solver import FixedStepSolver, Solution, make_solver, solve
 
 
 @DEPTHS.register("ode")
@@ -18,29 +18,19 @@ class OdeDepth(Depth):
         super().__init__(make_field, solver=solver, steps=steps, horizon=horizon)
         self.field = make_field()
 
-    def forward(
-        self,
-        x0: Tokens,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        save: Save | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
-        adjoint: bool = False,
-    ) -> Solution:
-        method = make_solver(self.solver if solver is None else solver)
-        t1 = self.horizon if horizon is None else float(horizon)
+    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
+        method = make_solver(self.solver if how.solver is None else how.solver)
+        t1 = self.horizon if how.horizon is None else float(how.horizon)
         if not t1 > 0:
-            raise ValueError(f"horizon={horizon!r}; expected a time > 0 (the model's own is {self.horizon:g})")
+            raise ValueError(f"horizon={how.horizon!r}; expected a time > 0 (the model's own is {self.horizon:g})")
         return solve(
             self.field,
             x0,
             solver=method,
-            steps=self.steps if steps is None else steps,
+            steps=self.steps if how.steps is None else how.steps,
             t1=t1,
-            save=save,
-            penalties=penalties,
+            save=how.save,
+            penalties=how.penalties,
             checkpoint=self.gradient_checkpointing and self.training and isinstance(method, FixedStepSolver),
-            adjoint=adjoint,
+            adjoint=how.adjoint,
         )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from torch import nn
 
-from odevit.depth.base import DEPTHS, Depth
+from odevit.depth.base import AS_CONFIGURED, DEPTHS, Depth, Integration
 from odevit.errors import ConfigError
 from odevit.field.dynamics import Field
 from odevit.shapes import AttentionMap, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, solve
+from odevit.solver import Save, Solution, Stats, solve
 
 
 @DEPTHS.register("stacked")
@@ -25,18 +25,8 @@ class StackedDepth(Depth):
         super().__init__(make_field, solver=solver, steps=steps, horizon=horizon)
         self.layers = nn.ModuleList(make_field() for _ in range(steps))
 
-    def forward(
-        self,
-        x0: Tokens,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        save: Save | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
-        adjoint: bool = False,
-    ) -> Solution:
-        given = {"solver": solver, "steps": steps, "horizon": horizon, "adjoint": adjoint or None}
+    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
+        given = {"solver": how.solver, "steps": how.steps, "horizon": how.horizon, "adjoint": how.adjoint or None}
         problems = [
             f"{name}={value!r} was given, but {self.steps} untied layers are no equation to integrate; leave it out"
             for name, value in given.items()
@@ -44,13 +34,13 @@ class StackedDepth(Depth):
         ]
         if problems:
             raise ConfigError("a stacked depth", problems)
-        keep = Save.parse(save)
+        keep = Save.parse(how.save)
         chosen = keep.chosen(self.steps)
 
         x = x0
         states: list[Tokens] = [x0] if 0 in chosen else []
         attentions: list[AttentionMap] = []
-        totals = {name: x0.new_zeros(()) for name in penalties or {}}
+        totals = {name: x0.new_zeros(()) for name in how.penalties or {}}
         for number, layer in enumerate(self.layers, start=1):
             block = solve(
                 layer,
@@ -58,7 +48,7 @@ class StackedDepth(Depth):
                 solver="lie_trotter",
                 steps=1,
                 save=Save(attentions=keep.attentions),
-                penalties=penalties,
+                penalties=how.penalties,
                 checkpoint=self.gradient_checkpointing and self.training,
             )
             x = block.state

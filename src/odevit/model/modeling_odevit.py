@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from odevit.bundled import bundled_models
-from odevit.depth import DEPTHS
+from odevit.depth import DEPTHS, Integration
 from odevit.field import NORMS, VectorField
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
@@ -149,9 +149,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
         keep = Save("all" if wants_states else keep.steps, keep.attentions or bool(wants_maps), keep.detach)
 
         x0 = self.embedding(pixel_values, interpolate_pos_encoding)
-        solution: Solution = self.depth(
-            x0, solver=solver, steps=steps, horizon=horizon, save=keep, penalties=penalties, adjoint=adjoint
-        )
+        solution: Solution = self.depth(x0, Integration(solver, steps, horizon, keep, penalties, adjoint))
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
@@ -205,34 +203,14 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
         self,
         pixel_values: Pixels,
         labels: Tensor | None = None,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        save: Save | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
-        adjoint: bool = False,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        interpolate_pos_encoding: bool = False,
         return_dict: bool | None = None,
+        **options: Any,
     ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
         """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
 
-        The other arguments are those of `OdeViTModel`.
+        `options` are those of `OdeViTModel`: solver, steps, horizon, save, output_attentions, ...
         """
-        encoded = self.odevit(
-            pixel_values,
-            solver=solver,
-            steps=steps,
-            horizon=horizon,
-            save=save,
-            penalties=penalties,
-            adjoint=adjoint,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-        )
+        encoded = self.odevit(pixel_values, **options)
         logits = self.classifier(encoded.pooler_output)
         output = OdeViTImageClassifierOutput(
             loss=None if labels is None else F.cross_entropy(logits.float(), labels),
