@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 def records_table() -> str:
     lines = [
-        "| model | data | params | NFE | test top-1 | seeds | epochs | training time | device |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | data | params | NFE | ms/image | test top-1 | seeds | epochs | training time | device |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for path in sorted((ROOT / "records").glob("*/record.json")):
         record = json.loads(path.read_text())
@@ -21,7 +21,7 @@ def records_table() -> str:
         name = path.parent.name
         lines.append(
             f"| [{name}](records/{name}/record.json) | {Path(record['data']).name} | {record['params'] / 1e6:.2f}M "
-            f"| {record['nfe']} | {100 * record['top1']:.2f}%{spread} | {len(record['seeds'])} | {record['epochs']} "
+            f"| {record['nfe']} | {record['milliseconds']:.3f} | {100 * record['top1']:.2f}%{spread} | {len(record['seeds'])} | {record['epochs']} "
             f"| {record['seconds']:.0f} s | {record['device']} |"
         )
     return "\n".join(lines)
