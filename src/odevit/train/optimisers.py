@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from odevit.field import Projection
+
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     """U V^T of each matrix U S V^T in [count, rows, columns], approximately, by a quintic Newton-Schulz iteration.
@@ -108,22 +110,20 @@ def make_optimiser(
     muon_learning_rate: float = 0.02,
     muon_weight_decay: float = 0.0,
 ) -> Optimizer:
-    """AdamW as in the paper, or Muon for the inner matrices and AdamW for the rest.
+    """AdamW as in the paper, or Muon for the matrices of fields and tokenisers and AdamW for the rest.
 
     Vectors, tokens and positions are not decayed; the head and one-dimensional things never go to Muon, whose update
-    has the size of the matrix whatever the gradient.
+    has the same size whatever the gradient.
     """
     trained = [(key, parameter) for key, parameter in model.named_parameters() if parameter.requires_grad]
+    inside = {id(m.weight) for m in model.modules() if isinstance(m, Projection | nn.Conv2d)}
+    inner = [p for _, p in trained if name == "muon" and id(p) in inside]
+    taken = {id(p) for p in inner}
+    rest = [(key, p) for key, p in trained if id(p) not in taken]
 
     def is_matrix(key: str, parameter: nn.Parameter) -> bool:
         return key.endswith("weight") and parameter.ndim >= 2
 
-    def is_inner(key: str, parameter: nn.Parameter) -> bool:
-        return is_matrix(key, parameter) and ("depth." in key or "tokenizer." in key)
-
-    inner = [p for key, p in trained if name == "muon" and is_inner(key, p)]
-    taken = {id(p) for p in inner}
-    rest = [(key, p) for key, p in trained if id(p) not in taken]
     groups = [
         {"params": [p for key, p in rest if is_matrix(key, p)], "weight_decay": weight_decay},
         {"params": [p for key, p in rest if not is_matrix(key, p)], "weight_decay": 0.0},
