@@ -19,11 +19,19 @@ def records_table() -> str:
         record = json.loads(path.read_text())
         spread = f" ± {100 * record['top1_spread']:.2f}" if record["top1_spread"] is not None else ""
         name = path.parent.name
-        lines.append(
-            f"| [{name}](records/{name}/record.json) | {Path(record['data']).name} | {record['params'] / 1e6:.2f}M "
-            f"| {record['nfe']} | {record['milliseconds']:.3f} | {100 * record['top1']:.2f}%{spread} | {len(record['seeds'])} | {record['epochs']} "
-            f"| {record['seconds']:.0f} s | {record['device']} |"
-        )
+        cells = [
+            f"[{name}](records/{name}/record.json)",
+            Path(record["data"]).name,
+            f"{record['params'] / 1e6:.2f}M",
+            str(record["nfe"]),
+            f"{record['milliseconds']:.3f}",
+            f"{100 * record['top1']:.2f}%{spread}",
+            str(len(record["seeds"])),
+            str(record["epochs"]),
+            f"{record['seconds']:.0f} s",
+            record["device"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
