@@ -1,0 +1,13 @@
+"""What is asked of a trajectory besides the right answer: functions of tensors, and costs for the solver's loop."""
+
+from odevit.objectives.attention import attention_kl as attention_kl
+from odevit.objectives.attention import attention_l1 as attention_l1
+from odevit.objectives.bounds import approximation_bound as approximation_bound
+from odevit.objectives.bounds import curvature as curvature
+from odevit.objectives.bounds import weight_bound as weight_bound
+from odevit.objectives.jasmin import JaSMin as JaSMin
+from odevit.objectives.jasmin import g as g
+from odevit.objectives.jasmin import jasmin as jasmin
+from odevit.objectives.logits import logit_kl as logit_kl
+from odevit.objectives.matching import path_matching as path_matching
+from odevit.objectives.transport import Transport as Transport

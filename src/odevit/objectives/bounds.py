@@ -1,0 +1,153 @@
+"""|x_n - x(t_n)| <= (e^L - 1) / (2 N L) C: how far N Euler steps can be from their equation (eq. 8, 11)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from odevit.errors import ConfigError
+from odevit.field.attention import Attention, CosineAttention, DotProductAttention
+from odevit.objectives.precision import at_least_single
+
+
+@overload
+def approximation_bound(curvature: float, lipschitz: float, steps: int, horizon: float = 1.0) -> float: ...
+@overload
+def approximation_bound(curvature: Tensor, lipschitz: float | Tensor, steps: int, horizon: float = 1.0) -> Tensor: ...
+@overload
+def approximation_bound(curvature: float, lipschitz: Tensor, steps: int, horizon: float = 1.0) -> Tensor: ...
+def approximation_bound(
+    curvature: float | Tensor, lipschitz: float | Tensor, steps: int, horizon: float = 1.0
+) -> float | Tensor:
+    """(e^{LT} - 1) / (2 N L T) C T^2, and C T^2 / (2 N) at L = 0 (eq. 8; Sander et al. 2022).
+
+    Holds for every step of Euler's method. A step multiplies the error by at most 1 + h L and adds at most h^2 C / 2,
+    which sums to h C / 2 ((1 + h L)^N - 1) / L with h = 1/N. A horizon T is brought back to 1 by s = t / T: then
+    y(s) = x(T s) obeys y' = T f(y), with the constant L T, and y'' = T^2 x''.
+
+    The paper prints e^{L-1}, which is smaller than (e^L - 1) for L > 0.46 and no bound then; its code has e^L - 1.
+
+    Args:
+        curvature: C, the largest |x''| along the solution; a number, or one a sample.
+        lipschitz: L, a Lipschitz constant of the field around it, in the same norm. With an L that is merely assumed
+            (the paper takes 0.5) the result is a yardstick and not a bound.
+        steps: N.
+        horizon: T.
+
+    Returns:
+        A float for floats, a tensor as soon as one is given; infinite where e^{LT} is.
+    """
+    problems = [
+        f"{name}={value}; expected numbers >= 0"
+        for name, value in (("curvature", curvature), ("lipschitz", lipschitz))
+        if not (torch.as_tensor(value) >= 0).all()
+    ]
+    problems += _step_problems(steps) + _positive("horizon", horizon)
+    if problems:
+        raise ConfigError("approximation_bound", problems)
+
+    if isinstance(lipschitz, Tensor):
+        growth: float | Tensor = _growth(at_least_single(lipschitz) * horizon)
+    else:
+        growth = _growth(torch.tensor(lipschitz * horizon, dtype=torch.float64)).item()
+    return curvature * growth * (horizon**2 / (2 * steps))
+
+
+def curvature(states: Sequence[Tensor], times: Sequence[float]) -> Tensor:
+    """max_n | 2 ( (x_{n+1} - x_n) / h_n - (x_n - x_{n-1}) / h_{n-1} ) / (h_n + h_{n-1}) |, one number a sample.
+
+    The second difference quotient of a saved trajectory, exact for a parabola on any grid. The norm is the Euclidean
+    one over all tokens and channels of a sample: the one in which spectral norms are Lipschitz constants, so that C and
+    L of `approximation_bound` speak of the same thing. The quotient is a mean of x'' around t_n and never more than its
+    largest value: it approaches the C of eq. (8) from below as the grid is refined. In single precision the rounding of
+    the states, divided by h^2, ends that at some point. (The released code takes h = N in place of 1/N.)
+
+    Args:
+        states: three or more states [batch, ...], such as `solution.states` with save="all".
+        times: their times, `solution.times`.
+    """
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    problems = []
+    if len(states) < 3 or len(states) != len(times):
+        problems.append(
+            f"{len(states)} states at {len(times)} times; expected as many of each, at least three: "
+            'solve(..., save="all") keeps them'
+        )
+    if not (all(gap > 0 for gap in gaps) or all(gap < 0 for gap in gaps)):
+        problems.append(f"times={tuple(times)}; expected all different and in order")
+    if len({state.shape for state in states}) > 1 or any(state.ndim == 0 for state in states):
+        problems.append(f"states of shapes {[list(s.shape) for s in states]}; expected all alike, [batch, ...]")
+    if problems:
+        raise ConfigError("curvature", problems)
+
+    xs = [at_least_single(state).reshape(len(state), -1) for state in states]
+    slopes = [(b - a) / gap for (a, b), gap in zip(itertools.pairwise(xs), gaps, strict=True)]
+    bends = [
+        (2.0 / (before + after) * (right - left)).norm(dim=-1)
+        for (left, right), (before, after) in zip(itertools.pairwise(slopes), itertools.pairwise(gaps), strict=True)
+    ]
+    return torch.stack(bends).amax(dim=0)
+
+
+@torch.no_grad()
+def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: float = 0.5) -> Tensor:
+    """(e^L - 1) / (2 L N) max_h R^2 |W_V^h| (R |W_K^hT W_Q^h| + sqrt(d)) / (N^2 sqrt(d)) (eq. 11).
+
+    Computed as it is printed, with spectral norms of each head; d is the width of a head, weights are stored as
+    [d, D]. It is the paper's yardstick for stopping a distillation, read off the weights alone, and not a bound:
+
+    - 1/N^2 counts the step size a second time. The error of Euler's method falls as 1/N, this falls as 1/N^3.
+    - L = 0.5 bounds the Jacobian of softmax, not the Lipschitz constant of the field.
+    - W_O, the norms and the MLP are left out, and nothing holds the tokens within the radius R.
+
+    The released code takes Frobenius norms of all heads together, which are larger by up to the root of the rank.
+
+    Args:
+        attention: dot-product attention, `field.attention`.
+        radius: R, the largest norm of a token; the paper takes 10.
+        steps: N.
+        lipschitz: L; the paper takes 0.5.
+    """
+    problems = [] if lipschitz >= 0 else [f"lipschitz={lipschitz}; expected a number >= 0"]
+    problems += _positive("radius", radius) + _step_problems(steps)
+    # Cosine attention has the same matrices, but its scores do not grow with them.
+    if not isinstance(attention, DotProductAttention) or isinstance(attention, CosineAttention):
+        problems.append(f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot'")
+    if problems:
+        raise ConfigError("weight_bound", problems)
+    assert isinstance(attention, DotProductAttention)  # the problems above would have said so
+
+    q, k, v = (
+        at_least_single(projection.weight).unflatten(0, (attention.heads, attention.head_dim))
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    # |W_K^T W_Q| = |R_K R_Q^T| with W^T = (orthonormal) R: matrices of d x d in place of D x D.
+    scores = _spectral_norm(torch.linalg.qr(k.mT).R @ torch.linalg.qr(q.mT).R.mT)
+    root = math.sqrt(attention.head_dim)
+    bend = radius**2 * _spectral_norm(v) * (radius * scores + root) / (steps**2 * root)
+    return approximation_bound(bend.amax(), lipschitz, steps)
+
+
+def _growth(L: Tensor) -> Tensor:
+    """(e^L - 1) / L, 1 at L = 0."""
+    still = L == 0
+    divisor = torch.where(still, torch.ones_like(L), L)
+    return torch.where(still, torch.ones_like(L), torch.expm1(divisor) / divisor)
+
+
+def _spectral_norm(matrices: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(matrices, ord=2)
+
+
+def _step_problems(steps: int) -> list[str]:
+    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    return [] if whole else [f"steps={steps!r}; expected a whole number, at least 1"]
+
+
+def _positive(name: str, value: float) -> list[str]:
+    return [] if math.isfinite(value) and value > 0 else [f"{name}={value}; expected a finite number > 0"]

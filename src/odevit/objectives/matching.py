@@ -1,0 +1,93 @@
+"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2: a student's trajectory passes through a teacher's hidden states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from odevit.errors import ConfigError
+from odevit.model.layout import TokenLayout
+from odevit.objectives.precision import at_least_single
+from odevit.shapes import Tokens
+
+
+def path_matching(
+    student: Sequence[Tokens],
+    teacher: Sequence[Tokens],
+    layout: TokenLayout,
+    *,
+    cls: float = 1.0,
+    patches: float = 0.0,
+    registers: float = 0.0,
+) -> dict[str, Tensor]:
+    """mean_i sum_g w_g MSE(x_g(t_i), y_g^i), g in {cls, patches, registers}.
+
+    cls alone is the paper's path loss on [CLS]; one checkpoint alone is its loss on the last state; cls=0.45,
+    patches=0.45, registers=0.10 is RAPTOR's. The released code sums over checkpoints where we take the mean, so that
+    the weight of this loss does not depend on how many there are. No gradient reaches the teacher.
+
+    Args:
+        student: its states at the checkpoints.
+        teacher: the states to be reached there. It may lack the registers, as long as none are matched.
+        layout: where the student's tokens stand.
+        cls, patches, registers: weights; a group of weight 0 is not looked at.
+
+    Returns:
+        `loss`, and without gradient: the mean error of each group that was matched, under its name and unweighted, and
+        `checkpoints`, the weighted error at each checkpoint, whose mean is the loss.
+    """
+    weights = {"cls": cls, "patches": patches, "registers": registers}
+    places = {"cls": layout.cls, "patches": layout.patches, "registers": layout.registers}
+    problems = _weight_problems(weights, places) + _state_problems(student, teacher, layout, registers)
+    if problems:
+        raise ConfigError("path_matching", problems)
+
+    errors = {
+        group: torch.stack([_error(x, y, places[group]) for x, y in zip(student, teacher, strict=True)])
+        for group, weight in weights.items()
+        if weight > 0
+    }
+    checkpoints = torch.stack([weights[group] * error for group, error in errors.items()]).sum(dim=0)
+    means = {group: error.detach().mean() for group, error in errors.items()}
+    return {"loss": checkpoints.mean(), **means, "checkpoints": checkpoints.detach()}
+
+
+def _error(x: Tokens, y: Tokens, place: slice) -> Tensor:
+    return F.mse_loss(at_least_single(x[:, place]), at_least_single(y[:, place].detach()))
+
+
+def _weight_problems(weights: Mapping[str, float], places: Mapping[str, slice]) -> list[str]:
+    problems = []
+    for group, weight in weights.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            problems.append(f"{group}={weight}; expected a weight >= 0")
+        elif weight > 0 and places[group].start == places[group].stop:
+            problems.append(f"{group}={weight}, but the layout has no such tokens; pass {group}=0.0")
+    if not problems and not any(weights.values()):
+        problems.append("all weights are 0, nothing would be matched; pass cls=1.0, say")
+    return problems
+
+
+def _state_problems(
+    student: Sequence[Tokens], teacher: Sequence[Tokens], layout: TokenLayout, registers: float
+) -> list[str]:
+    if len(student) != len(teacher) or not student:
+        return [
+            f"{len(student)} states of the student and {len(teacher)} of the teacher; expected as many of each, at "
+            "least one: choose the checkpoints with solve(..., save=[...])"
+        ]
+    problems = []
+    # Registers stand last: a teacher that has none still has its CLS and its patches where the student has them.
+    counts = {len(layout)} if registers > 0 else {len(layout), layout.patches.stop}
+    for i, (x, y) in enumerate(zip(student, teacher, strict=True)):
+        given = f"checkpoint {i}: student {list(x.shape)}, teacher {list(y.shape)}"
+        if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0] or x.shape[2] != y.shape[2]:
+            problems.append(f"{given}; expected two of [batch, token, dim] with the same batch and dim")
+        elif x.shape[1] != len(layout) or y.shape[1] not in counts:
+            allowed = " or ".join(str(count) for count in sorted(counts))
+            problems.append(f"{given}; expected {len(layout)} tokens of the student and {allowed} of the teacher")
+    return problems
