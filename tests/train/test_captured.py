@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from odevit.train.assemble import compile_field
 from odevit.train.captured import CapturedStep
-from odevit.train.run import compile_field
 from tests.model.tiny import tiny_images, tiny_model
 
 pytestmark = [

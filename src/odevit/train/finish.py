@@ -14,7 +14,7 @@ from odevit.train.card import write_card
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.recipe import Recipe
-from odevit.train.record import device_name, versions
+from odevit.train.record import make_record, versions
 from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
 
 
@@ -25,32 +25,8 @@ def finish(recipe: Recipe, validation: float, data: DataSet, device: torch.devic
     test = evaluation_batches(data, "test", device=device, workers=recipe.train.workers)
     score = evaluate_batches(model, test)
     model.save_pretrained(folder)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    record = {
-        "name": recipe.name,
-        "command": command,
-        "data": recipe.data.source,
-        "params": sum(parameter.numel() for parameter in model.parameters()),
-        "nfe": score.nfe,
-        "top1": score.top1,
-        "top3": score.top3,
-        "top5": score.top5,
-        "milliseconds": score.milliseconds,
-        "epochs": recipe.train.epochs,
-        "seconds": lines[-1]["seconds"],
-        "device": device_name(device),
-        "versions": versions(),
-        "seeds": [
-            {
-                "seed": recipe.seed,
-                "top1": score.top1,
-                "top3": score.top3,
-                "top5": score.top5,
-                "validation": validation,
-                "seconds": lines[-1]["seconds"],
-            }
-        ],
-    }
+    params = sum(parameter.numel() for parameter in model.parameters())
+    record = make_record(recipe, score, params=params, validation=validation, device=device, command=command)
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
     draw_curves(folder / "metrics.jsonl", folder / "curves.png", recipe.name)
     facts = {"classes": data.num_classes, "seed": recipe.seed, "validation": validation}

@@ -49,3 +49,10 @@ def _refuse_changed_recipe(folder: Path, recipe: Recipe) -> None:
             f"resume=true goes on with the recipe of {folder}, but {', '.join(changed)} changed; "
             "give the same settings as before, or start a new run with init_from="
         )
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> str:
+    """Save the resolved recipe and give back its text."""
+    text = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    (folder / "recipe.yaml").write_text(text)
+    return text

@@ -14,6 +14,9 @@ from typing import Any
 import torch
 import transformers
 
+from odevit.train.callbacks import read_metrics
+from odevit.train.evaluate import Score
+from odevit.train.recipe import Recipe
 from odevit.version import __version__
 
 
@@ -32,6 +35,29 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU ({torch.get_num_threads()} threads)"
+
+
+def make_record(
+    recipe: Recipe, score: Score, *, params: int, validation: float, device: torch.device, command: str, **more: Any
+) -> dict[str, Any]:
+    """The record of one run; `more` is what is particular to its kind, for the run and for its seed."""
+    lines = read_metrics(recipe.folder / "metrics.jsonl")
+    figures = {"top1": score.top1, "top3": score.top3, "top5": score.top5, **more}
+    seconds = lines[-1]["seconds"] if lines else 0.0
+    return {
+        "name": recipe.name,
+        "command": command,
+        "data": recipe.data.source,
+        "params": params,
+        "nfe": score.nfe,
+        **figures,
+        "milliseconds": score.milliseconds,
+        "epochs": recipe.train.epochs,
+        "seconds": seconds,
+        "device": device_name(device),
+        "versions": versions(),
+        "seeds": [{"seed": recipe.seed, **figures, "validation": validation, "seconds": seconds}],
+    }
 
 
 def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:

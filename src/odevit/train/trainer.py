@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
 from odevit.data.batches import Batches
-from odevit.model import OdeViTForImageClassification
 from odevit.train.average import WeightAverage
 from odevit.train.callbacks import DivergedError, DivergenceGuard
 from odevit.train.captured import CapturedStep
@@ -29,7 +28,7 @@ class OdeViTTrainer(Trainer):
     """A thin Trainer: what differs is where batches come from and what a step is.
 
     Args:
-        model: the model to train.
+        model: what is trained; saves itself with `save_pretrained`.
         args: Hugging Face's arguments.
         recipe: how to learn.
         batches: of the training split.
@@ -40,7 +39,7 @@ class OdeViTTrainer(Trainer):
 
     def __init__(
         self,
-        model: OdeViTForImageClassification,
+        model: nn.Module,
         args: TrainingArguments,
         *,
         recipe: TrainRecipe,
@@ -51,7 +50,8 @@ class OdeViTTrainer(Trainer):
     ) -> None:
         # The Trainer wants to see data sets; it only ever gets batches from us.
         super().__init__(model=model, args=args, train_dataset=batches, eval_dataset=validation)
-        self.network = model
+        # Anything that takes a batch and gives a loss, and in evaluation logits with their cost.
+        self.network: Any = model
         self.checkpoints = Path(str(args.output_dir))
         self.recipe = recipe
         self.batches = batches
