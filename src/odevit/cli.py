@@ -17,6 +17,9 @@ HELP = """odevit makes depth continuous: Vision Transformers as ordinary differe
       model.leak=0 train.epochs=10 seed=1    any key of the recipe
       out=FOLDER resume=true overwrite=true  where, and what to do when something is there
       --multirun seed=0,1,2                  several runs, through Hydra and its launchers
+  odevit distill [key=value ...]             turn a ViT into an equation, without labels; by default on digits
+      teacher=FOLDER|HUB/ID data=...         whom and on what
+      student.steps=24 objective.jasmin=1    any key of the recipe
   odevit eval RUN [key=value ...]            accuracy, NFE and time of a run
       steps=4,8,12,24 solver=euler,heun,rk4 horizon=6,12 data= split=test device=auto limit= cache= out=FILE.json
   odevit predict IMAGE... [key=value ...]    classify images with the bundled model, or model=RUN
@@ -68,6 +71,27 @@ def _train(words: list[str]) -> int:
     from odevit import verbs
 
     verbs.train(words)
+    return 0
+
+
+def _distill(words: list[str]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from odevit import verbs
+    from odevit.distill.run import comparison
+
+    folder = verbs.distill(words)
+    table = Table(box=None, header_style="bold")
+    for column in ("", "parameters", "NFE", "ms/image", "top-1", "agreement"):
+        table.add_column(column, justify="right" if column else "left")
+    for row in comparison(folder):
+        agreement = "" if row["agreement"] is None else f"{row['agreement']:.2%}"
+        milliseconds = f"{row['milliseconds']:.3f}"
+        table.add_row(
+            row["model"], f"{row['params']:,}", str(row["nfe"]), milliseconds, f"{row['top1']:.2%}", agreement
+        )
+    Console().print(table)
     return 0
 
 
@@ -124,6 +148,7 @@ def _info(words: list[str]) -> int:
 
 VERBS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
+    "distill": _distill,
     "eval": _eval,
     "predict": _predict,
     "info": _info,

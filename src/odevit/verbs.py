@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions: train, evaluate, predict, info."""
+"""The verbs of the command line as functions: train, distill, evaluate, predict, info."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
 
     words = [*overrides, *(f"{key}={_word(value)}" for key, value in settings.items())]
     return train_recipe(compose_recipe(words), command=shlex.join(["odevit", "train", *words]))
+
+
+def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
+    """Distil a teacher into a student without labels and give back the student's folder.
+
+    Args:
+        overrides: words as on the command line: `["teacher=FOLDER", "data=FOLDER"]`.
+        settings: the same as keywords: `distill(teacher="facebook/dino-vitb16", data="FOLDER")`.
+    """
+    from odevit.distill.compose import compose_distillation
+    from odevit.distill.run import distill_recipe
+
+    words = [*overrides, *(f"{key}={_word(value)}" for key, value in settings.items())]
+    return distill_recipe(compose_distillation(words), command=shlex.join(["odevit", "distill", *words]))
 
 
 @dataclass(frozen=True)

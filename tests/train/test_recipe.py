@@ -2,6 +2,7 @@
 
 import pytest
 
+from odevit.distill.compose import compose_distillation
 from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
 from odevit.train import Recipe
@@ -10,7 +11,8 @@ from odevit.train.compose import compose_recipe, options
 
 @pytest.mark.parametrize("name", options("experiment"))
 def test_every_experiment_is_a_valid_recipe(name):
-    recipe = compose_recipe([f"experiment={name}"])
+    compose = compose_distillation if "distill" in name else compose_recipe
+    recipe = compose([f"experiment={name}"])
     assert recipe.name == name
     assert recipe.problems() == []
 
@@ -78,4 +80,20 @@ def test_problems_of_a_recipe_are_reported_together():
     text = str(caught.value)
     assert len(caught.value.problems) == 5
     for part in ("Did you mean 'adamw'", "train.epochs=0", "does not divide", "Did you mean 'heun'", "contradict"):
+        assert part in text
+
+
+def test_the_papers_distillation_is_the_papers():
+    recipe = compose_distillation(["experiment=paper/distill-cifar100"])
+    assert (recipe.student.steps, recipe.student.solver, recipe.student.norm) == (24, "euler", "center")
+    assert (recipe.objective.cls, recipe.objective.patches, recipe.objective.jasmin) == (1.0, 0.0, 1.0)
+    assert recipe.alignment.kind == "distance"
+
+
+def test_problems_of_a_distillation_are_reported_together():
+    recipe = compose_distillation(["alignment.kind=arcs", "student.norm=centre", "objective.path=none"])
+    with pytest.raises(ConfigError) as caught:
+        recipe.check()
+    text = str(caught.value)
+    for part in ("Did you mean 'arc'", "Did you mean 'center'", "objective.path='none'"):
         assert part in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
@@ -17,6 +17,7 @@ from odevit.errors import ConfigError, unknown_name
 from odevit.train.recipe import Recipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
+R = TypeVar("R", bound=Recipe)
 
 # The dataclass is the schema: what a yaml or an override says is checked against its keys and types.
 ConfigStore.instance().store(name="schema", node=Recipe)
@@ -24,22 +25,27 @@ ConfigStore.instance().store(name="schema", node=Recipe)
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
+    return compose_as(Recipe, CONFIG_NAME, overrides)
+
+
+def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
+    """A recipe of another kind, from another root of the same groups."""
     # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         words = data_words(overrides)
         try:
-            return to_recipe(compose(CONFIG_NAME, list(words)))
+            return to_recipe(compose(root, list(words)), kind)
         except (HydraException, OmegaConfBaseException) as error:
-            problems = _problems(words) or [str(error).splitlines()[0]]
+            problems = _problems(root, words) or [str(error).splitlines()[0]]
             raise ConfigError("the command line", problems) from error
 
 
-def to_recipe(config: DictConfig) -> Recipe:
+def to_recipe(config: DictConfig, kind: type[R]) -> R:
     """The dataclass that Hydra filled."""
     recipe = OmegaConf.to_object(config)
-    if not isinstance(recipe, Recipe):
-        raise TypeError(f"Hydra gave a {type(recipe).__name__} instead of a Recipe")
+    if not isinstance(recipe, kind):
+        raise TypeError(f"Hydra gave a {type(recipe).__name__} instead of a {kind.__name__}")
     return recipe
 
 
@@ -59,19 +65,19 @@ def data_words(overrides: Sequence[str]) -> list[str]:
     return words
 
 
-def _problems(words: Sequence[str]) -> list[str]:
+def _problems(root: str, words: Sequence[str]) -> list[str]:
     """What is wrong with each word by itself."""
     groups = [word for word in words if "." not in word.partition("=")[0] and word.partition("=")[0] in _GROUPS]
     problems: list[str] = []
     for group in groups:
         try:
-            compose(CONFIG_NAME, [group])
+            compose(root, [group])
         except (HydraException, OmegaConfBaseException):
             key, _, value = group.partition("=")
             problems.append(unknown_name(key, value, options(key)))
     if problems:
         return problems
-    known = _keys(compose(CONFIG_NAME, groups))
+    known = _keys(compose(root, groups))
     parser = OverridesParser.create()
     for word in words:
         if word in groups:
@@ -81,7 +87,7 @@ def _problems(words: Sequence[str]) -> list[str]:
             if key not in known:
                 problems.append(unknown_name("key", key, known))
             else:
-                compose(CONFIG_NAME, [*groups, word])
+                compose(root, [*groups, word])
         except (HydraException, OmegaConfBaseException) as error:
             problems.append(f"{word}: {str(error).splitlines()[0]}")
     return problems

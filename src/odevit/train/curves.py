@@ -7,8 +7,8 @@ from pathlib import Path
 from odevit.train.callbacks import read_metrics
 
 
-def draw_curves(metrics: Path, picture: Path, title: str) -> None:
-    """Training loss and validation accuracy against epochs."""
+def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validation accuracy (%)") -> None:
+    """Training loss and the score on the held-out split against epochs."""
     from matplotlib.figure import Figure  # slow to import, and only needed here
 
     lines = read_metrics(metrics)
@@ -18,7 +18,7 @@ def draw_curves(metrics: Path, picture: Path, title: str) -> None:
     left, right = figure.subplots(1, 2)
     if losses:
         left.plot(*zip(*losses, strict=True), color="#0072B2", linewidth=1.2)
-    left.set(xlabel="epoch", ylabel="training loss (cross entropy)")
+    left.set(xlabel="epoch", ylabel="training loss")
     if scores:
         epochs, values = zip(*scores, strict=True)
         right.plot(
@@ -32,7 +32,7 @@ def draw_curves(metrics: Path, picture: Path, title: str) -> None:
             textcoords="axes fraction",
             arrowprops={"arrowstyle": "->", "color": "0.4"},
         )
-    right.set(xlabel="epoch", ylabel="validation accuracy (%)")
+    right.set(xlabel="epoch", ylabel=score)
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from odevit.data.batches import Batches
-from odevit.model import OdeViTForImageClassification
 from odevit.solver import Solver
 
 RANKS = (1, 3, 5)
@@ -43,7 +43,7 @@ class Score:
 
 @torch.no_grad()
 def evaluate_batches(
-    model: OdeViTForImageClassification,
+    model: Any,
     batches: Batches,
     *,
     solver: str | Solver | None = None,
@@ -55,7 +55,7 @@ def evaluate_batches(
     """Score a model on batches with integer labels.
 
     Args:
-        model: left in the mode it was found in.
+        model: gives `logits` and `stats` for images and a way to integrate; left in the mode it was found in.
         batches: without augmentation.
         solver, steps, horizon: how to integrate; the model's own unless given.
         autocast: dtype of mixed precision, or None.

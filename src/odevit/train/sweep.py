@@ -9,6 +9,7 @@ import hydra
 from omegaconf import DictConfig
 
 from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, to_recipe
+from odevit.train.recipe import Recipe
 from odevit.train.run import train_recipe
 
 
@@ -17,7 +18,7 @@ def sweep(words: Sequence[str]) -> None:
 
     @hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     def one(config: DictConfig) -> None:
-        train_recipe(to_recipe(config), command="odevit train " + " ".join(words))
+        train_recipe(to_recipe(config, Recipe), command="odevit train " + " ".join(words))
 
     # Hydra reads the command line itself; it must see the words without our verb.
     original = sys.argv

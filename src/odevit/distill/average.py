@@ -1,0 +1,157 @@
+"""W = (1/L) sum_l W_l: a field that begins as the mean of the teacher's blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from odevit.distill.configuration import OdeEncoderConfig
+from odevit.errors import ConfigError
+from odevit.field import CenterNorm, Projection, VectorField, spectral_
+
+# What a part of a block is called in Hugging Face's models, in timm's and in ours, and where the field has it.
+PARTS = {
+    "norm1": (r"^(norm1|layernorm_before|layer_norm1|components\.attention\.norm)$", "components.attention.norm"),
+    "qkv": (r"\bqkv$", ""),
+    "q_proj": (r"\b(q_proj|query)$", "components.attention.body.q_proj"),
+    "k_proj": (r"\b(k_proj|key)$", "components.attention.body.k_proj"),
+    "v_proj": (r"\b(v_proj|value)$", "components.attention.body.v_proj"),
+    "o_proj": (r"\b(o_proj|out_proj|attn\.proj|attention\.output\.dense)$", "components.attention.body.o_proj"),
+    "scale1": (r"^(layer_scale1|ls1|components\.attention)$", "components.attention"),
+    "norm2": (r"^(norm2|layernorm_after|layer_norm2|components\.mlp\.norm)$", "components.mlp.norm"),
+    "up_proj": (r"\b(fc1|up_proj|intermediate\.dense)$", "components.mlp.body.up_proj"),
+    "down_proj": (r"\b(fc2|down_proj)$|^output\.dense$", "components.mlp.body.down_proj"),
+    "scale2": (r"^(layer_scale2|ls2|components\.mlp)$", "components.mlp"),
+}
+SCALES = ("lambda1", "gamma", "residual_scale")
+OTHER_ORDERS = re.compile(r"post|parallel", re.IGNORECASE)
+
+
+def initialise_spectral(field: VectorField) -> None:
+    """Every projection with spectral norm 1, every bias 0."""
+    for module in field.modules():
+        if isinstance(module, Projection):
+            spectral_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+@torch.no_grad()
+def initialise_average(
+    field: VectorField, blocks: Sequence[nn.Module], config: OdeEncoderConfig, width: int, heads: int | None
+) -> None:
+    """Every weight of the field = the mean over the blocks of the corresponding weight.
+
+    A layer scale of the teacher becomes the field's `residual_scale` when it has one, and is multiplied into the last
+    projection of its component otherwise. Biases that the teacher lacks are 0. The activation is the field's own
+    (exact GELU), and rotary positions are not part of a field: there the mean is a start, not the teacher's block.
+
+    Raises:
+        ConfigError: with everything that differs.
+    """
+    problems = _differences(config, blocks[0], width, heads)
+    if not problems:
+        weights = [_folded(_parts(block), config) for block in blocks]
+        target = dict(field.named_parameters())
+        mean = {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}
+        problems = [
+            f"{name} has the shape {tuple(value.shape)} in the teacher and {tuple(target[name].shape)} in the field"
+            + (f"; pass mlp_ratio={value.shape[0] / width:g}" if name.endswith("up_proj.weight") else "")
+            for name, value in mean.items()
+            if name in target and value.shape != target[name].shape
+        ]
+        without = sorted(name for name in mean if name not in target)
+        if without:
+            problems.append(f"the field has no {', '.join(without)}, the teacher has; pass bias={not config.bias}")
+    if problems:
+        raise ConfigError("init='average'", [*problems, "or pass init='spectral', which needs nothing of the teacher"])
+    for name, value in mean.items():
+        target[name].copy_(value)
+    for name, parameter in target.items():
+        if name not in mean and name.endswith(".bias") and ".body." in name:
+            parameter.zero_()
+
+
+def _differences(config: OdeEncoderConfig, block: nn.Module, width: int, heads: int | None) -> list[str]:
+    """What makes the mean of such blocks no such field, as sentences."""
+    found = []
+    if config.hidden_size != width:
+        found.append(f"hidden_size={config.hidden_size}, the teacher's is {width}; leave it out")
+    if config.num_attention_heads != heads:
+        found.append(f"num_attention_heads={config.num_attention_heads}, the teacher's is {heads}; leave it out")
+    if config.attention != "dot":
+        found.append(f"attention={config.attention!r}, the teacher's is 'dot'; pass attention='dot'")
+    kinds = {_norm_kind(block.get_submodule(owner)) for owner in _owners(block, ("norm1", "norm2"))}
+    if kinds != {config.norm}:
+        teachers = ", ".join(sorted(repr(kind) for kind in kinds)) or "not to be found"
+        found.append(f"norm={config.norm!r}, the teacher's is {teachers}")
+    if OTHER_ORDERS.search(type(block).__name__):
+        found.append(f"the teacher's {type(block).__name__} does not compute x + G(n(x)), then x + F(n(x))")
+    unknown = [name for name, _ in block.named_parameters() if _part(name) is None]
+    if unknown:
+        found.append(f"the teacher's blocks have parts that a field has not: {', '.join(unknown[:8])}")
+    have = {part for name, _ in block.named_parameters() if (part := _part(name)) is not None}
+    have |= {"q_proj", "k_proj", "v_proj"} if "qkv" in have else set()
+    missing = [part for part in PARTS if part not in have and part not in ("qkv", "scale1", "scale2")]
+    if missing:
+        found.append(f"the teacher's blocks have no {', '.join(missing)}")
+    return found
+
+
+def _part(name: str) -> str | None:
+    """Which part of a block a parameter belongs to."""
+    owner, _, leaf = name.rpartition(".")
+    for part, (pattern, _) in PARTS.items():
+        leaves = SCALES if part.startswith("scale") else ("weight", "bias")
+        if leaf in leaves and re.search(pattern, owner):
+            return part
+    return None
+
+
+def _owners(block: nn.Module, parts: Sequence[str]) -> Iterator[str]:
+    for name, _ in block.named_parameters():
+        if _part(name) in parts:
+            yield name.rpartition(".")[0]
+
+
+def _parts(block: nn.Module) -> dict[str, Tensor]:
+    """The weights of a block: "q_proj.weight", "norm1.bias", "scale1", ...; a fused qkv is taken apart."""
+    found: dict[str, Tensor] = {}
+    for name, value in block.named_parameters():
+        part, leaf = _part(name), name.rpartition(".")[2]
+        assert part is not None  # _differences has seen to it
+        if part == "qkv":
+            for each, piece in zip("qkv", value.chunk(3), strict=True):
+                found[f"{each}_proj.{leaf}"] = piece
+        else:
+            found[part if part.startswith("scale") else f"{part}.{leaf}"] = value
+    return found
+
+
+def _folded(parts: dict[str, Tensor], config: OdeEncoderConfig) -> dict[str, Tensor]:
+    """The weights of one block under the names of a field, its layer scales put where the field wants them."""
+    parts = dict(parts)
+    for scale, last in (("scale1", "o_proj"), ("scale2", "down_proj")):
+        value = parts.pop(scale, None)
+        if config.residual_scale is not None:
+            parts[scale] = torch.ones_like(parts[f"{last}.weight"][:, 0]) if value is None else value
+        elif value is not None:
+            parts[f"{last}.weight"] = value[:, None] * parts[f"{last}.weight"]
+            if f"{last}.bias" in parts:
+                parts[f"{last}.bias"] = value * parts[f"{last}.bias"]
+    named = {}
+    for name, value in parts.items():
+        part, _, leaf = name.partition(".")
+        named[f"{PARTS[part][1]}.{leaf or 'residual_scale'}"] = value
+    return named
+
+
+def _norm_kind(norm: nn.Module) -> str:
+    if isinstance(norm, nn.LayerNorm):
+        return "layer"
+    if isinstance(norm, CenterNorm):
+        return "center"
+    return "rms" if "rms" in type(norm).__name__.lower() else type(norm).__name__

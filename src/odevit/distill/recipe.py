@@ -1,0 +1,89 @@
+"""Everything that defines a distillation: one dataclass, saved beside the weights. Hydra only fills it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from odevit.distill.alignment import KINDS
+from odevit.distill.configuration import OdeEncoderConfig
+from odevit.distill.objective import DistillObjective
+from odevit.errors import ConfigError, unknown_name
+from odevit.train.recipe import Recipe, TrainRecipe
+
+
+@dataclass
+class StudentRecipe:
+    """The equation that replaces the teacher's blocks; the fields are those of `OdeEncoderConfig`."""
+
+    solver: str = "lie_trotter"
+    steps: int = 12
+    horizon: float | None = None
+    hidden_size: int | None = None
+    num_attention_heads: int | None = None
+    mlp_ratio: float = 4.0
+    attention: str = "dot"
+    norm: str = "layer"
+    norm_eps: float | None = None
+    leak: float = 0.0
+    bias: bool = True
+    residual_scale: float | None = None
+    time_conditioned: bool = False
+    positions: Any = "auto"
+    init: str = "spectral"
+
+    def config(self) -> OdeEncoderConfig:
+        """The configuration that surgery takes."""
+        return OdeEncoderConfig.from_dict(asdict(self))
+
+
+@dataclass
+class AlignmentRecipe:
+    """Which step meets which layer."""
+
+    kind: str = "arc"
+    """`distance` (the paper's), `arc` or `uniform`."""
+    temperature: float = 1.0
+    tokens: str = "all"
+    """Whose movement is measured: `all` tokens, or `cls`."""
+    images: int = 512
+    """How many training images it is measured on."""
+
+
+@dataclass
+class DistillRecipe(Recipe):
+    """A distillation.
+
+    `train.steps` are drawn over the student's own horizon; `train.horizons` beyond 1 go on from there, the target
+    staying the teacher's last state, so that the student learns to rest at its answer.
+    """
+
+    name: str = "distill-digits"
+    teacher: str = ""
+    """A folder or hub id; empty trains a small ViT on the data first and compares with a student without a teacher."""
+    student: StudentRecipe = field(default_factory=StudentRecipe)
+    objective: DistillObjective = field(default_factory=DistillObjective)
+    alignment: AlignmentRecipe = field(default_factory=AlignmentRecipe)
+    teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
+    """How the teacher is trained when none is given; `model` then describes it."""
+    compare: bool = False
+    """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
+
+    def problems(self) -> list[str]:
+        found = super().problems() + self.objective.problems()
+        try:
+            self.student.config()
+        except ConfigError as error:
+            found += [f"student: {problem}" for problem in error.problems]
+        if self.alignment.kind not in KINDS:
+            found.append("alignment.kind: " + unknown_name("kind", self.alignment.kind, KINDS))
+        if self.alignment.tokens not in ("all", "cls"):
+            found.append(f"alignment.tokens={self.alignment.tokens!r}; expected all or cls")
+        if self.compare and self.teacher:
+            found.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
+        phases = self.objective.forced > 0 or self.objective.cross_entropy_from > 0
+        if self.train.capture and phases:
+            found.append(
+                "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
+            )
+        return found

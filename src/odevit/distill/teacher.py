@@ -1,0 +1,208 @@
+"""h_0, h_1, ..., h_L: a frozen ViT and what it thinks on the way."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from odevit.distill.anatomy import answer_of, examine
+from odevit.distill.encoder import OdeEncoder
+from odevit.distill.origin import load_model
+from odevit.distill.pixels import PixelStatistics, read_processor, statistics_of
+from odevit.errors import ConfigError
+from odevit.model.layout import TokenLayout
+from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.shapes import AttentionMap, Logits, Pixels, Tokens
+
+
+@dataclass(frozen=True)
+class TeacherOutput:
+    """What a teacher says of images.
+
+    Args:
+        states: h_0, what the first block receives, and h_1, ..., h_L, what the blocks give, before the final norm.
+        logits: of its head; None without one.
+        pooled: one vector an image, of a teacher without a head.
+        attentions: one map a block, when asked for.
+    """
+
+    states: tuple[Tokens, ...]
+    logits: Logits | None = None
+    pooled: Tensor | None = None
+    attentions: tuple[AttentionMap, ...] | None = None
+
+
+class Teacher(nn.Module):
+    """h_0 = embed(image), h_l = block_l(h_{l-1}): a frozen copy of a ViT in evaluation mode, now and for good.
+
+    Args:
+        source: a model, its folder, or its hub id.
+        image_mean, image_std: pixel statistics it was trained with, when no image processor lies beside it.
+    """
+
+    def __init__(
+        self,
+        source: nn.Module | str | Path,
+        *,
+        image_mean: Sequence[float] | None = None,
+        image_std: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(source, nn.Module):
+            _refuse(source)
+            processor = read_processor(str(getattr(source, "name_or_path", "")))
+            model = copy.deepcopy(source)
+        else:
+            model = load_model(source)
+            processor = read_processor(source, download=True)
+        self.model = model.eval().requires_grad_(False)
+        self.training = False
+        try:
+            self.anatomy = examine(self.model)
+        except ValueError as error:
+            raise ValueError(f"a teacher without hidden states: {error}") from error
+        self.processor = processor
+        self.pixel_statistics = _agreed(statistics_of(processor, self.model), image_mean, image_std)
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return self.anatomy.blocks
+
+    @property
+    def width(self) -> int:
+        """D of its tokens."""
+        return self.anatomy.width
+
+    @torch.no_grad()
+    def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
+        """Everything it says of images.
+
+        Args:
+            pixel_values: normalised as it was trained.
+            attentions: whether attention maps are wanted; turns fused attention off for this call.
+        """
+        # Without gradients, but no inference mode: a student's loss keeps these tensors for its backward pass.
+        if attentions and not isinstance(self.model, PreTrainedModel):
+            raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
+        asked = {"output_attentions": True} if attentions else {}
+        written_out = _attention_written_out(self.model) if attentions else nullcontext()
+        with self.anatomy.place.watched(self.model) as trail, written_out:
+            output = self.model(pixel_values, **asked)
+        answer = answer_of(self.model, output)
+        maps = self._maps(output) if attentions else None
+        return TeacherOutput(tuple(trail.states), answer.logits, answer.pooled, maps)
+
+    def states(self, pixel_values: Pixels) -> tuple[Tokens, ...]:
+        """h_0, ..., h_L."""
+        return self(pixel_values).states
+
+    def logits(self, pixel_values: Pixels) -> Logits:
+        """What its head says."""
+        logits = self(pixel_values).logits
+        if logits is None:
+            raise ValueError(self._headless())
+        return logits
+
+    def layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
+        """Where CLS, patches and registers stand; for its own image size unless images are given."""
+        if pixel_values is None:
+            return self.anatomy.layout(self.model)
+        height, width = pixel_values.shape[-2:]
+        return self.anatomy.layout(self.model, (height, width))
+
+    def check_pixels(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Refuse data that was normalised otherwise than the teacher's; silent when the teacher's is unknown."""
+        own, given = self.pixel_statistics, PixelStatistics(tuple(mean), tuple(std))
+        if own is not None and not own.near(given):
+            raise ValueError(
+                f"the data is normalised with mean={_short(given.mean)} std={_short(given.std)}, the teacher was "
+                f"trained with mean={_short(own.mean)} std={_short(own.std)}; normalise the data as the teacher wants "
+                f"it: mean={list(own.mean)}, std={list(own.std)}"
+            )
+
+    def check_labels(self, num_classes: int) -> None:
+        """Refuse a head that does not speak of the data's classes."""
+        if self.anatomy.labels is None:
+            raise ValueError(self._headless())
+        if self.anatomy.labels != num_classes:
+            raise ValueError(
+                f"the teacher's head knows {self.anatomy.labels} classes, the data has {num_classes}; "
+                "match hidden states only, or fine-tune the teacher's head on this data first"
+            )
+
+    def train(self, mode: bool = True) -> Teacher:
+        """A teacher does not train: whatever is asked, it stays in evaluation mode."""
+        return super().train(False)
+
+    def _headless(self) -> str:
+        return (
+            f"the teacher is a {type(self.model).__name__} without a classification head; match its hidden states or "
+            "its pooled vector, or pass its ...ForImageClassification"
+        )
+
+    def _maps(self, output: Any) -> tuple[AttentionMap, ...]:
+        maps = tuple(getattr(output, "attentions", None) or ())
+        if len(maps) != self.num_layers:
+            raise ValueError(
+                f"attentions=True, but {type(self.model).__name__} gave {len(maps)} maps for {self.num_layers} blocks; "
+                "leave it out, or take a teacher whose attention can be written out"
+            )
+        return maps
+
+
+@contextmanager
+def _attention_written_out(model: nn.Module) -> Iterator[None]:
+    """Within this context attention makes its maps; the fused one of transformers would give none, and not say so."""
+    if not isinstance(model, PreTrainedModel) or isinstance(model, OdeViTModel | OdeViTForImageClassification):
+        yield
+        return
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before or "sdpa")
+
+
+def _refuse(model: nn.Module) -> None:
+    problems = []
+    if any(module.training for module in model.modules()):
+        problems.append(
+            "it is in training mode, where dropout and batch statistics would change what it says; "
+            "call teacher.eval() first"
+        )
+    if any(isinstance(module, OdeEncoder) for module in model.modules()):
+        problems.append("its blocks were replaced by an equation; call .unload() and pass what it gives")
+    if problems:
+        raise ConfigError(f"the teacher, a {type(model).__name__},", problems)
+
+
+def _agreed(
+    found: PixelStatistics | None, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> PixelStatistics | None:
+    """The statistics beside the model, or those that were given; two different ones are an error."""
+    if (mean is None) != (std is None):
+        raise ValueError(f"image_mean={mean} and image_std={std}; expected both or none")
+    if mean is None or std is None:
+        return found
+    given = PixelStatistics(tuple(mean), tuple(std))
+    if found is not None and not found.near(given):
+        raise ValueError(
+            f"image_mean={_short(given.mean)} image_std={_short(given.std)} were given, the image processor of the "
+            f"teacher says mean={_short(found.mean)} std={_short(found.std)}; leave them out, or correct its "
+            "preprocessor_config.json"
+        )
+    return found or given
+
+
+def _short(values: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{value:.4g}" for value in values) + "]"

@@ -1,0 +1,144 @@
+"""A step of distillation: what it matches, what it moves, and what it leaves alone."""
+
+import copy
+
+import pytest
+import torch
+
+from odevit.depth import Integration
+from odevit.distill import Teacher, get_ode_model
+from odevit.distill.alignment import Alignment
+from odevit.distill.objective import DistillObjective
+from odevit.distill.run import head_parameters
+from odevit.distill.step import Distillation
+from odevit.objectives import jasmin, path_matching
+from odevit.solver import Save, solve
+from tests.model.tiny import tiny_images, tiny_model
+
+LAYERS = 3
+
+
+def made(objective=None, **student):
+    original = tiny_model(depth="stacked", steps=LAYERS, bias=True)
+    teacher = Teacher(original)
+    pupil = get_ode_model(teacher.model, **{"steps": 6, "horizon": 3.0, "mlp_ratio": 2.0, **student})
+    alignment = Alignment("uniform", (1.0,) * LAYERS)
+    return Distillation(pupil, teacher, alignment, objective or DistillObjective()).train()
+
+
+def test_a_perfect_student_has_no_loss():
+    """A teacher whose blocks are all equal is a Lie-Trotter solution of its own block: the averaged field is exact."""
+    original = tiny_model(depth="stacked", steps=LAYERS, bias=True, num_register_tokens=0)
+    for layer in original.odevit.depth.layers[1:]:
+        layer.load_state_dict(original.odevit.depth.layers[0].state_dict())
+    teacher = Teacher(original)
+    student = get_ode_model(teacher.model, steps=LAYERS, horizon=3.0, mlp_ratio=2.0, init="average")
+    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * LAYERS), DistillObjective()).train()
+    assert network(tiny_images()).loss.item() == pytest.approx(0.0, abs=1e-8)
+
+
+def test_the_path_is_matched_at_the_aligned_steps():
+    network, images = made(DistillObjective(cls=0.3, patches=0.7, logits=0.0)), tiny_images()
+    states = network.student.states(images, save=[2, 4, 6]).states
+    told = network.teacher.states(images)[1:]
+    layout = network.student.layout(images)
+    expected = path_matching(states, told, layout, cls=0.3, patches=0.7)["loss"]
+    torch.testing.assert_close(network(images).loss, expected)
+
+
+def test_the_last_state_only():
+    network, images = made(DistillObjective(path="last", patches=0.0, logits=0.0)), tiny_images()
+    state = network.student.states(images, save=[6]).states[0]
+    expected = (state[:, 0] - network.teacher.states(images)[-1][:, 0]).square().mean()
+    torch.testing.assert_close(network(images).loss, expected)
+
+
+def test_past_its_horizon_the_target_stays_the_last_state():
+    network, images = made(DistillObjective(path="last", patches=0.0, logits=0.0)), tiny_images()
+    trajectory = network.student.states(images, steps=12, horizon=6.0, save=[6, 12]).states
+    last = network.teacher.states(images)[-1]
+    expected = torch.stack([(state[:, 0] - last[:, 0]).square().mean() for state in trajectory]).mean()
+    torch.testing.assert_close(network(images, steps=6, horizon=6.0).loss, expected)
+
+
+def test_forced_stretches_start_at_the_teachers_states():
+    network, images = made(DistillObjective(logits=0.0, forced=0.5)), tiny_images()
+    told = network.teacher.states(images)
+    encoder = network.student.encoder
+    stretches = network._forced(told, (2, 4, 6), None, 6)
+    expected = solve(encoder.field.dynamics(told[0]), told[1], solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
+    torch.testing.assert_close(stretches[1], expected)
+    forced = network(images).loss
+    network.progress = 0.6
+    assert not torch.allclose(forced, network(images).loss), "after that it walks by itself"
+
+
+def test_jasmin_reaches_the_field():
+    network, images = made(DistillObjective(cls=0.0, patches=0.0, logits=1e-9, jasmin=1.0)), tiny_images()
+    output = network(images)
+    x0 = network.student.embed(images)
+    maps = network.student.encoder.integrate(x0, Integration(save=Save(attentions=True))).attentions
+    expected = torch.stack([jasmin(each, 2) for each in maps]).mean()
+    torch.testing.assert_close(output.parts["jasmin"], expected, rtol=1e-4, atol=1e-6)
+    output.loss.backward()
+    assert network.student.field.attention.q_proj.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("part", ["attention_l1", "attention_kl"])
+def test_attention_matching(part):
+    network = made(DistillObjective(**{part: 1.0}))
+    output = network(tiny_images())
+    assert output.parts[part] > 0
+    output.loss.backward()
+    assert network.student.field.attention.k_proj.weight.grad.abs().sum() > 0
+
+
+def test_only_the_equation_moves_and_the_teacher_is_bit_identical():
+    network, images = made(), tiny_images()
+    teacher = copy.deepcopy(network.teacher.state_dict())
+    frozen = {name: p.clone() for name, p in network.named_parameters() if not p.requires_grad}
+    own = {id(p) for p in network.parameters()}
+    assert not own & {id(p) for p in network.teacher.parameters()}, "nothing is shared"
+    optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+    before = network.student.field.attention.q_proj.weight.clone()
+    network(images).loss.backward()
+    optimiser.step()
+    assert not torch.equal(before, network.student.field.attention.q_proj.weight)
+    assert all(torch.equal(value, network.teacher.state_dict()[name]) for name, value in teacher.items())
+    assert all(torch.equal(frozen[name], p) for name, p in network.named_parameters() if name in frozen)
+
+
+def test_labels_count_from_a_fraction_of_training_on():
+    network = made(DistillObjective(cross_entropy=1.0, cross_entropy_from=0.5))
+    labels = torch.tensor([0, 1, 2])
+    assert "cross_entropy" not in network(tiny_images(), labels).parts
+    network.progress = 0.5
+    assert network(tiny_images(), labels).parts["cross_entropy"] > 0
+    with pytest.raises(ValueError, match="needs labels"):
+        network(tiny_images())
+
+
+def test_the_head_is_found():
+    network = made()
+    shapes = {tuple(p.shape) for p in head_parameters(network.student)}
+    assert shapes == {(5, 32), (5,)}
+
+
+def test_in_evaluation_it_is_the_student():
+    network, images = made().eval(), tiny_images()
+    torch.testing.assert_close(network(images).logits, network.student(images).logits)
+    assert network(images, steps=3).stats.nfe == 3
+
+
+def test_problems_of_an_objective_are_reported_together():
+    bad = DistillObjective(path="first", cls=-1.0, forced=2.0, jasmin=1.0, jasmin_k=1, unfreeze_head=True)
+    problems = bad.problems()
+    assert len(problems) == 6
+    assert any("objective.path='first'" in each for each in problems)
+    nothing = DistillObjective(cls=0, patches=0, registers=0, logits=0)
+    assert nothing.problems() == ["every weight of the objective is 0; set objective.cls=1.0, say"]
+
+
+def test_too_few_steps_for_the_layers_are_refused():
+    with pytest.raises(ValueError, match=r"3 checkpoints .* do not fit into 2 steps"):
+        made()(tiny_images(), steps=2)

@@ -1,0 +1,200 @@
+"""A teacher is frozen, says what its model says, and refuses what does not fit."""
+
+import json
+
+import pytest
+import torch
+from transformers import ViTImageProcessorPil
+
+from odevit.distill import Teacher, TeacherCache, cache_features, get_ode_model
+from odevit.distill.cache import fingerprint
+from odevit.errors import ConfigError
+from tests.distill.zoo import SIZE, ZOO, LikeTimm, answers, images, make
+from tests.model.tiny import tiny_model
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_states_are_those_of_the_model(name):
+    model, pixels = make(name), images()
+    teacher = Teacher(model)
+    output = teacher(pixels)
+    expected = model(pixels, output_hidden_states=True)
+    assert len(output.states) == teacher.num_layers + 1 == 4
+    assert teacher.width == 32
+    assert len(expected.hidden_states) == 4
+    for h, x in zip(output.states, expected.hidden_states, strict=True):
+        assert torch.equal(h, x)
+    if "logits" in answers(expected):
+        assert torch.equal(teacher.logits(pixels), expected.logits)
+        teacher.check_labels(5)
+    else:
+        assert output.logits is None
+        assert output.pooled.shape[0] == 2
+        with pytest.raises(ValueError, match="without a classification head"):
+            teacher.logits(pixels)
+        with pytest.raises(ValueError, match="without a classification head"):
+            teacher.check_labels(5)
+
+
+@pytest.mark.parametrize("name", ["vit", "dinov2-registers", "dinov3", "clip", "siglip", "odevit"])
+def test_attention_maps(name):
+    model, pixels = make(name), images()
+    teacher = Teacher(model)
+    plain = teacher(pixels)
+    output = teacher(pixels, attentions=True)
+    tokens = output.states[0].shape[1]
+    assert plain.attentions is None
+    assert [each.shape for each in output.attentions] == [(2, 4, tokens, tokens)] * 3
+    for each in output.attentions:
+        torch.testing.assert_close(each.sum(-1), torch.ones(2, 4, tokens))
+    again = teacher(pixels)
+    assert all(torch.equal(a, b) for a, b in zip(plain.states, again.states, strict=True))
+    with pytest.raises(ValueError, match="LikeTimm does not give its maps"):
+        Teacher(LikeTimm().eval())(pixels, attentions=True)
+
+
+def test_a_teacher_is_a_frozen_copy():
+    model = make("vit")
+    flags = [value.requires_grad for value in model.parameters()]
+    teacher = Teacher(model)
+    assert not any(value.requires_grad for value in teacher.parameters())
+    assert [value.requires_grad for value in model.parameters()] == flags
+    teacher.train()
+    assert not any(module.training for module in teacher.modules())
+    before = teacher.states(images())[-1]
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    assert torch.equal(teacher.states(images())[-1], before)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in teacher.modules())
+    # A student's loss must be able to keep what a teacher says.
+    assert not before.is_inference()
+
+
+def test_a_forced_trajectory_gives_the_logits_of_the_teacher():
+    model, pixels = make("vit-classifier"), images()
+    teacher, student = Teacher(model), get_ode_model(model, steps=3)
+    assert torch.equal(student.readout(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
+
+
+@pytest.mark.parametrize("name", ["vit-classifier", "dino", "clip-projection", "odevit"])
+def test_from_a_folder(name, tmp_path):
+    model, pixels = make(name), images()
+    model.save_pretrained(tmp_path)
+    teacher = Teacher(tmp_path)
+    for h, x in zip(teacher.states(pixels), Teacher(model).states(pixels), strict=True):
+        assert torch.equal(h, x)
+    assert type(teacher.model) is type(model)
+
+
+def test_a_checkpoint_without_all_its_weights_is_refused(tmp_path):
+    make("vit").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["ViTForImageClassification"]}))
+    with pytest.raises(ValueError, match=r"lacks 2 weights of ViTForImageClassification \(classifier"):
+        Teacher(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["MyOwnViT"]}))
+    with pytest.raises(ValueError, match=r"\['MyOwnViT'\], none of which transformers or odevit knows"):
+        Teacher(str(tmp_path))
+
+
+def test_pixel_statistics(tmp_path, monkeypatch):
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+    model = make("vit-classifier")
+    assert Teacher(model).pixel_statistics is None
+    Teacher(model).check_pixels(mean, std)
+    assert Teacher(model, image_mean=mean, image_std=std).pixel_statistics.mean == mean
+    with pytest.raises(ValueError, match="expected both or none"):
+        Teacher(model, image_mean=mean)
+
+    model.save_pretrained(tmp_path)
+    size = {"height": SIZE, "width": SIZE}
+    ViTImageProcessorPil(size=size, image_mean=list(mean), image_std=list(std)).save_pretrained(tmp_path)
+    for teacher in (Teacher(tmp_path), Teacher(type(model).from_pretrained(tmp_path))):
+        assert (teacher.pixel_statistics.mean, teacher.pixel_statistics.std) == (mean, std)
+        teacher.check_pixels(mean, std)
+        with pytest.raises(
+            ValueError, match=r"mean=\[0.5, 0.5, 0.5\].*trained with mean=\[0.1, 0.2, 0.3\].*normalise the data"
+        ):
+            teacher.check_pixels((0.5,) * 3, std)
+    with pytest.raises(ValueError, match=r"were given, the image processor of the teacher says"):
+        Teacher(tmp_path, image_mean=(0.5,) * 3, image_std=std)
+    monkeypatch.chdir(tmp_path)  # a model that comes from no folder has no processor, whatever lies around
+    assert Teacher(make("vit-classifier")).pixel_statistics is None
+    own = Teacher(tiny_model(depth="stacked", image_mean=mean, image_std=std))
+    assert own.pixel_statistics.mean == mean
+
+
+def test_what_is_no_teacher():
+    with pytest.raises(ConfigError, match=r"training mode.*call teacher.eval\(\)"):
+        Teacher(make("vit").train())
+    with pytest.raises(ValueError, match="a teacher without hidden states: Linear has no list of equal blocks"):
+        Teacher(torch.nn.Linear(2, 2).eval())
+    with pytest.raises(ConfigError, match=r"replaced by an equation; call .unload\(\)"):
+        Teacher(get_ode_model(make("vit")))
+    with pytest.raises(ValueError, match=r"knows 5 classes, the data has 7"):
+        Teacher(make("vit-classifier")).check_labels(7)
+
+
+def test_cached_features_are_those_of_the_teacher(tmp_path):
+    teacher, pixels = Teacher(make("vit-classifier")), images(batch=7)
+    batches = [{"pixel_values": part} for part in pixels.split(3)]
+    cache = cache_features(teacher, batches, tmp_path, keep=[1, 3], samples=7, dtype="float32")
+    expected = teacher(pixels)
+    assert len(cache) == 7
+    order = [6, 0, 3, 2]
+    found = TeacherCache(tmp_path, teacher)[order]
+    assert set(found.states) == {1, 3}
+    for layer, states in found.states.items():
+        torch.testing.assert_close(states, expected.states[layer][order], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
+    assert cache[4].states[1].shape == (1, 17, 32)
+    assert cache[torch.tensor([1, 1])].logits.shape == (2, 5)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+
+
+def test_a_cache_is_kept_or_refused(tmp_path):
+    teacher, pixels = Teacher(make("vit")), images(batch=4)
+    first = cache_features(teacher, [pixels], tmp_path, samples=4)
+    assert first.index.dtype == "float16"
+    assert first[0].logits is None
+    torch.testing.assert_close(first[2].states[3][0], teacher.states(pixels)[3][2], atol=2e-2, rtol=1e-2)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    cache_features(teacher, [pixels], tmp_path, samples=4)
+    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="holds features of another teacher, other images or other layers"):
+        cache_features(teacher, [pixels + 1], tmp_path, samples=4)
+    other = Teacher(make("deit"))
+    assert fingerprint(other) != fingerprint(teacher)
+    with pytest.raises(ValueError, match="were made by another teacher"):
+        TeacherCache(tmp_path, other)
+
+
+def test_what_cannot_be_cached(tmp_path):
+    teacher, pixels = Teacher(make("vit")), images(batch=4)
+    with pytest.raises(ValueError, match=r"1,000,000 images take 2\.\d+ GB, more than limit_gb=1; keep fewer layers"):
+        cache_features(teacher, [pixels], tmp_path, keep=[1, 3], samples=1_000_000, limit_gb=1.0)
+    with pytest.raises(ValueError, match=r"keep=\[4\]; expected different numbers from 0 .* to 3"):
+        cache_features(teacher, [pixels], tmp_path, keep=[4], samples=4)
+    with pytest.raises(ValueError, match="does not say how many images it holds; pass samples=N"):
+        cache_features(teacher, [pixels], tmp_path)
+    with pytest.raises(ValueError, match="there were 4 images in the batches, expected 5"):
+        cache_features(teacher, [pixels], tmp_path, samples=5)
+    with pytest.raises(ValueError, match=r"has no index.json"):
+        TeacherCache(tmp_path)
+    cache = cache_features(teacher, [pixels], tmp_path, samples=4)
+    with pytest.raises(IndexError, match="expected 0 to 3"):
+        cache[4]
+
+
+def test_batches_that_change_are_refused(tmp_path):
+    from odevit.data.augment.policy import Augmentation
+    from odevit.data.batches import DeviceBatches
+    from odevit.data.images import Images
+
+    data = Images(torch.zeros(4, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
+    options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "num_classes": 5}
+    teacher = Teacher(make("vit"))
+    changing = DeviceBatches(data, 2, shuffle=True, augmentation=Augmentation(), **options)
+    with pytest.raises(ConfigError, match=r"2 problems"):
+        cache_features(teacher, changing, tmp_path)
+    assert len(cache_features(teacher, DeviceBatches(data, 3, **options), tmp_path)) == 4
