@@ -3,6 +3,9 @@
 image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 """
 
+from odevit.distill import OdeStudent as OdeStudent
+from odevit.distill import Teacher as Teacher
+from odevit.distill import get_ode_model as get_ode_model
 from odevit.field import VectorField as VectorField
 from odevit.model import OdeViTConfig as OdeViTConfig
 from odevit.model import OdeViTForImageClassification as OdeViTForImageClassification

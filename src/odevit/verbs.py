@@ -29,7 +29,16 @@ def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
     from odevit.train.run import train_recipe
 
     words = [*overrides, *(f"{key}={_word(value)}" for key, value in settings.items())]
-    return train_recipe(compose_recipe(words), command=shlex.join(["odevit", "train", *words]))
+    recipe, command = compose_recipe(words), shlex.join(["odevit", "train", *words])
+    if recipe.head_only:
+        from odevit.distill.head import train_head
+
+        return train_head(recipe, command)
+    if recipe.teacher:
+        raise ValueError(
+            "teacher= was given to train; pass head_only=true to give it a new head, or use odevit distill"
+        )
+    return train_recipe(recipe, command)
 
 
 def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:

@@ -55,12 +55,11 @@ class DistillRecipe(Recipe):
     """A distillation.
 
     `train.steps` are drawn over the student's own horizon; `train.horizons` beyond 1 go on from there, the target
-    staying the teacher's last state, so that the student learns to rest at its answer.
+    staying the teacher's last state, so that the student learns to rest at its answer. Without a `teacher`, the model
+    that `model` describes is trained first.
     """
 
     name: str = "distill-digits"
-    teacher: str = ""
-    """A folder or hub id; empty trains a small ViT on the data first and compares with a student without a teacher."""
     student: StudentRecipe = field(default_factory=StudentRecipe)
     objective: DistillObjective = field(default_factory=DistillObjective)
     alignment: AlignmentRecipe = field(default_factory=AlignmentRecipe)

@@ -49,7 +49,8 @@ def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
     source = recipe.teacher or str(train_recipe(part_recipe(recipe, "teacher")))
     set_seed(recipe.seed)
     teacher = Teacher(source)
-    data = read_data(recipe, teacher)
+    data = data_for(recipe, teacher)
+    teacher.check_labels(data.num_classes)
     student = get_ode_model(teacher.model, recipe.student.config())
     teacher.to(place.device)
     student.to(place.device)
@@ -104,7 +105,7 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     )
 
 
-def read_data(recipe: DistillRecipe, teacher: Teacher) -> DataSet:
+def data_for(recipe: Recipe, teacher: Teacher) -> DataSet:
     """The data at the teacher's image size, with the teacher's pixel statistics: it sees what it was trained on."""
     source, (height, width) = recipe.data, teacher.anatomy.size
     if height != width:
@@ -120,7 +121,6 @@ def read_data(recipe: DistillRecipe, teacher: Teacher) -> DataSet:
         resident_limit_gb=source.resident_limit_gb,
         cache=source.cache,
     )
-    teacher.check_labels(data.num_classes)
     statistics = teacher.pixel_statistics
     if statistics is None:
         return data

@@ -102,6 +102,10 @@ class Recipe:
     """Replace what is in `out`."""
     init_from: str | None = None
     """A folder or hub id with weights to start from."""
+    teacher: str = ""
+    """A pretrained ViT, by folder or hub id: whom to distil, or with `head_only` whom to give a new head."""
+    head_only: bool = False
+    """Train only a new head on `teacher`, as the paper does for its teachers."""
     loggers: list[str] = field(default_factory=list)
     """Beside metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
     model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
@@ -162,6 +166,8 @@ class Recipe:
             found.append("resume=true and overwrite=true contradict each other; choose one")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             found.append("device=cuda, but no CUDA device is there; use device=cpu or device=auto")
+        if self.head_only and not self.teacher:
+            found.append("head_only=true needs a model to put the head on; pass teacher=FOLDER or a hub id")
         if t.capture and t.accumulate > 1:
             found.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
         problem = PRESETS.problem(self.model.preset)  # type: ignore[attr-defined]

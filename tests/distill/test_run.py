@@ -1,0 +1,117 @@
+"""A whole distillation on digits, small; and a new head on a pretrained ViT."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
+
+from odevit import OdeStudent, verbs
+from odevit.distill import Teacher
+from odevit.distill.alignment import Alignment
+from odevit.distill.run import comparison
+from odevit.train.callbacks import read_metrics
+
+SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128}
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory):
+    """A tiny Hugging Face ViT for digits, in a folder as on the hub."""
+    folder = tmp_path_factory.mktemp("vit")
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4,
+        num_labels=10,
+    )  # fmt: skip
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessorPil(size={"height": 8, "width": 8}, image_mean=[0.4] * 3, image_std=[0.3] * 3).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
+    folder = verbs.train(teacher=vit, head_only=True, out=tmp_path / "run", **SMALL)
+    before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {"classifier.weight", "classifier.bias"}
+    assert (folder / "preprocessor_config.json").exists()
+    assert Teacher(str(folder)).anatomy.labels == 10
+
+
+def test_distilling_a_hugging_face_vit(vit, tmp_path):
+    before = load_file(vit / "model.safetensors")
+    folder = verbs.distill(
+        teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **{"student.steps": 3, "train.steps": [3, 6]}
+    )
+    after = load_file(vit / "model.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    record = json.loads((folder / "record.json").read_text())
+    assert 0 <= record["agreement"] <= 1
+    assert record["teacher"]["nfe"] == 3
+    student = OdeStudent.from_pretrained(folder)
+    assert sum(p.numel() for p in student.parameters()) == record["params"]
+    assert len(Alignment.load(folder / "alignment.json").distances) == 3
+    assert [row["model"] for row in comparison(folder)] == ["teacher", "student distilled"]
+    losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    assert losses[-1] < losses[0]
+
+
+def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
+    small = {"teacher_train.epochs": 1, "model.hidden_size": 16, "model.num_attention_heads": 2, "model.steps": 2}
+    folder = verbs.distill(out=tmp_path / "run", **SMALL, **small, **{"train.steps": [2, 4], "student.steps": 4})
+    rows = json.loads((folder / "comparison.json").read_text())
+    assert [row["model"] for row in rows] == ["teacher", "student from scratch", "student distilled"]
+    assert rows[1]["params"] == rows[2]["params"], "the same architecture"
+    assert rows[0]["agreement"] == 1.0
+
+
+def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path, monkeypatch):
+    from odevit.train.trainer import OdeViTTrainer
+
+    settings = {**SMALL, "teacher": vit, "compare": False, "train.steps": [3, 6], "student.steps": 3}
+    whole = verbs.distill(out=tmp_path / "whole", **settings)
+    ordinary = OdeViTTrainer.training_step
+
+    def interrupted(self, model, inputs, num_items_in_batch=None):
+        if self.state.global_step == 15:
+            raise KeyboardInterrupt
+        return ordinary(self, model, inputs, num_items_in_batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OdeViTTrainer, "training_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            verbs.distill(out=tmp_path / "cut", **settings)
+    cut = verbs.distill(out=tmp_path / "cut", resume=True, **settings)
+    a, b = load_file(whole / "model.safetensors"), load_file(cut / "model.safetensors")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train.steps": [2]}, r"3 checkpoints .* do not fit into 2 steps"),
+        ({"objective.path": "none"}, r"objective.path='none'"),
+        ({"compare": True}, r"compare=true is for teachers that are trained here"),
+    ],
+)
+def test_bad_settings(vit, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        verbs.distill(out=tmp_path / "run", **{**SMALL, "teacher": vit, "compare": False, **settings})
+
+
+def test_a_head_that_does_not_match_the_data(tmp_path):
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4,
+        num_labels=7,
+    )  # fmt: skip
+    ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    with pytest.raises(ValueError, match=r"knows 7 classes, the data has 10"):
+        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
+
+
+def test_a_teacher_given_to_train_alone_is_refused(vit):
+    with pytest.raises(ValueError, match="head_only=true"):
+        verbs.train(teacher=vit)
