@@ -115,3 +115,32 @@ def test_a_head_that_does_not_match_the_data(tmp_path):
 def test_a_teacher_given_to_train_alone_is_refused(vit):
     with pytest.raises(ValueError, match="head_only=true"):
         verbs.train(teacher=vit)
+
+
+@pytest.mark.parametrize("bound", ["curvature", "weights"])
+@pytest.mark.parametrize("lipschitz", [0.5, 0.0])
+def test_the_bound_is_tracked_and_drawn(vit, tmp_path, bound, lipschitz):
+    settings = {"stopping.bound": bound, "stopping.lipschitz": lipschitz, "train.steps": [3], "student.steps": 3}
+    folder = verbs.distill(teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **settings)
+    lines = [json.loads(line) for line in (folder / "bound.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    assert len(lines[0]["errors"]) == 3
+    assert all(line["bound"] > 0 and line["lipschitz"] > 0 for line in lines)
+    assert (folder / "bound.png").exists()
+
+
+def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path, monkeypatch):
+    from odevit.distill.stopping import BoundStopping
+
+    told = iter([([5.0, 5.0], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.1, 0.1], 1.0, 0.5)])
+    monkeypatch.setattr(BoundStopping, "measure", lambda self: next(told))
+    settings = {"stopping.bound": "curvature", "stopping.patience": 2, "stopping.window": 1, "train.steps": [3]}
+    folder = verbs.distill(
+        teacher=vit,
+        compare=False,
+        out=tmp_path / "run",
+        **{**SMALL, "train.epochs": 9},
+        **settings,
+        **{"student.steps": 3},
+    )
+    assert len((folder / "bound.jsonl").read_text().splitlines()) == 3

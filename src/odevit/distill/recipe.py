@@ -8,6 +8,7 @@ from typing import Any
 from odevit.distill.alignment import KINDS
 from odevit.distill.configuration import OdeEncoderConfig
 from odevit.distill.objective import DistillObjective
+from odevit.distill.stopping import StoppingRecipe
 from odevit.errors import ConfigError, unknown_name
 from odevit.train.recipe import Recipe, TrainRecipe
 
@@ -63,13 +64,14 @@ class DistillRecipe(Recipe):
     student: StudentRecipe = field(default_factory=StudentRecipe)
     objective: DistillObjective = field(default_factory=DistillObjective)
     alignment: AlignmentRecipe = field(default_factory=AlignmentRecipe)
+    stopping: StoppingRecipe = field(default_factory=StoppingRecipe)
     teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
     """How the teacher is trained when none is given; `model` then describes it."""
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
     def problems(self) -> list[str]:
-        found = super().problems() + self.objective.problems()
+        found = super().problems() + self.objective.problems() + self.stopping.problems()
         try:
             self.student.config()
         except ConfigError as error:

@@ -16,6 +16,7 @@ from odevit.data import DataSet, Images, load_data
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.recipe import DistillRecipe
 from odevit.distill.step import Distillation, DistillationOutput
+from odevit.distill.stopping import BoundStopping
 from odevit.distill.student import OdeStudent
 from odevit.distill.surgery import get_ode_model
 from odevit.distill.teacher import Teacher
@@ -153,6 +154,9 @@ def make_trainer(recipe: DistillRecipe, network: Distillation, data: DataSet, pl
     progress = _Progress(network)  # frees the head, if asked to, before the optimiser looks for what is trained
     trainer = assemble(recipe, network, batches, validation, sampler, place)
     trainer.add_callback(progress)
+    if recipe.stopping.bound:
+        images = next(iter(validation))["pixel_values"][:64]
+        trainer.add_callback(BoundStopping(network, images, recipe.stopping, recipe.folder))
     return trainer
 
 
