@@ -55,6 +55,9 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
     assert sum(p.numel() for p in student.parameters()) == record["params"]
     assert len(Alignment.load(folder / "alignment.json").distances) == 3
     assert [row["model"] for row in comparison(folder)] == ["teacher", "student distilled"]
+    card = (folder / "README.md").read_text()
+    assert f"{record['agreement']:.2%}" in card
+    assert f"{record['params']:,}" in card
     losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     assert losses[-1] < losses[0]
 
@@ -144,3 +147,29 @@ def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path,
         **{"student.steps": 3},
     )
     assert len((folder / "bound.jsonl").read_text().splitlines()) == 3
+
+
+def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(vit, tmp_path, monkeypatch):
+    off = {f"data.augmentation.{name}": 0 for name in ("affine", "mixup", "mix_probability", "label_smoothing")}
+    settings = {**SMALL, **off, "teacher": vit, "compare": False, "train.steps": [3], "student.steps": 3}
+    asked = losses_of(verbs.distill(out=tmp_path / "asked", **settings))
+    calls = []
+    ordinary = Teacher.forward
+
+    def counted(self, pixel_values, attentions=False):
+        calls.append(len(pixel_values))
+        return ordinary(self, pixel_values, attentions)
+
+    monkeypatch.setattr(Teacher, "forward", counted)
+    kept = losses_of(verbs.distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
+    assert kept == pytest.approx(asked, rel=1e-2)
+    assert calls.count(128) <= 16, "a pass to keep, alignment and scores; not one for each of the 20 training batches"
+
+
+def losses_of(folder):
+    return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+
+
+def test_features_and_augmentation_exclude_each_other(vit, tmp_path):
+    with pytest.raises(ValueError, match=r"switch data\.augmentation off"):
+        verbs.distill(out=tmp_path / "run", teacher=vit, compare=False, features=tmp_path / "features", **SMALL)

@@ -36,6 +36,7 @@ class BatchOptions(TypedDict, total=False):
     rank: int
     world: int
     repeats: int | None
+    indices: bool
 
 
 class Batches(ABC):
@@ -53,6 +54,7 @@ class Batches(ABC):
         drop_last: leave a partial last batch out.
         rank, world: this process and how many there are.
         repeats: copies of a sample in a batch; None takes the augmentation's.
+        indices: whether a batch also says which samples it holds, under "index".
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Batches(ABC):
         rank: int = 0,
         world: int = 1,
         repeats: int | None = None,
+        indices: bool = False,
     ) -> None:
         if repeats is None:
             repeats = 1 if augmentation is None else augmentation.repeats
@@ -84,6 +87,7 @@ class Batches(ABC):
         self.device = torch.device(device)
         self.augmentation = augmentation
         self.num_classes = num_classes
+        self.indices = indices
         self.epoch = 0
         self._start = 0
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device)[:, None, None]
@@ -115,14 +119,15 @@ class Batches(ABC):
     def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
         """The batches `numbers` of `epoch`."""
 
-    def _finish(self, pixels: Tensor, labels: Tensor, epoch: int, positions: Tensor) -> Batch:
+    def _finish(self, pixels: Tensor, labels: Tensor, epoch: int, positions: Tensor, samples: Tensor) -> Batch:
         images = pixels.to(torch.float32).div_(255)
         if self.augmentation is not None:
             # The position in the epoch, not the sample, is what draws: copies of a sample then differ.
             images, labels = self.augmentation(
                 images, labels, self.num_classes, seed=self.plan.seed, epoch=epoch, index=positions
             )
-        return {"pixel_values": (images - self._mean) / self._std, "labels": labels}
+        batch = {"pixel_values": (images - self._mean) / self._std, "labels": labels}
+        return {**batch, "index": samples} if self.indices else batch
 
 
 class DeviceBatches(Batches):
@@ -146,8 +151,9 @@ class DeviceBatches(Batches):
 
         def make(number: int) -> Batch:
             positions = self.plan.positions(number, self.device)
-            chosen = self.images.subset(self.plan.samples_at(positions, order))
-            return self._finish(chosen.pixels, chosen.labels, epoch, positions)
+            samples = self.plan.samples_at(positions, order)
+            chosen = self.images.subset(samples)
+            return self._finish(chosen.pixels, chosen.labels, epoch, positions, samples)
 
         if self.prefetch:
             return prefetched(make, numbers, self.device)

@@ -52,7 +52,8 @@ class StreamBatches(Batches):
             positions = self.plan.positions(number, self.device)
             pixels = pixels.to(self.device, non_blocking=on_cuda)
             labels = labels.to(self.device, non_blocking=on_cuda)
-            yield self._finish(pixels, labels, epoch, positions)
+            samples = self.plan.samples_at(positions.cpu(), order).to(self.device)
+            yield self._finish(pixels, labels, epoch, positions, samples)
 
 
 class _Collate:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from odevit.data import Augmentation
 from odevit.distill.alignment import KINDS
 from odevit.distill.configuration import OdeEncoderConfig
 from odevit.distill.objective import DistillObjective
@@ -67,6 +68,8 @@ class DistillRecipe(Recipe):
     stopping: StoppingRecipe = field(default_factory=StoppingRecipe)
     teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
     """How the teacher is trained when none is given; `model` then describes it."""
+    features: str = ""
+    """A folder to keep the teacher's hidden states in: an epoch then costs no pass of it. Not with augmentation."""
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
@@ -82,6 +85,11 @@ class DistillRecipe(Recipe):
             found.append(f"alignment.tokens={self.alignment.tokens!r}; expected all or cls")
         if self.compare and self.teacher:
             found.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
+        moving = replace(self.data.augmentation, label_smoothing=0.0) != Augmentation()
+        if self.features and moving:
+            found.append("features= keeps what the teacher says of fixed images; switch data.augmentation off")
+        if self.features and (self.objective.attention_l1 > 0 or self.objective.attention_kl > 0):
+            found.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
         phases = self.objective.forced > 0 or self.objective.cross_entropy_from > 0
         if self.train.capture and phases:
             found.append(

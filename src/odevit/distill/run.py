@@ -14,6 +14,8 @@ from transformers import TrainerCallback, set_seed
 
 from odevit.data import DataSet, Images, load_data
 from odevit.distill.alignment import Alignment, layer_distances
+from odevit.distill.cache import cache_features
+from odevit.distill.card import write_card
 from odevit.distill.recipe import DistillRecipe
 from odevit.distill.step import Distillation, DistillationOutput
 from odevit.distill.stopping import BoundStopping
@@ -56,7 +58,10 @@ def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
     teacher.to(place.device)
     student.to(place.device)
     alignment = measure(recipe, teacher, data, place)
-    network = Distillation(student, teacher, alignment, recipe.objective)
+    features = None
+    if recipe.features:
+        features = cache_features(teacher, evaluation_batches(data, "train", device=place.device), recipe.features)
+    network = Distillation(student, teacher, alignment, recipe.objective, features)
     if main:
         alignment.save(folder / "alignment.json")
         student.print_summary()
@@ -145,7 +150,14 @@ def make_trainer(recipe: DistillRecipe, network: Distillation, data: DataSet, pl
     """The Trainer of a distillation; the held-out images carry the teacher's answers for labels."""
     t, depth = recipe.train, network.student.encoder.depth
     options = place.options(t)
-    batches = training_batches(data, place.share(t), recipe.data.augmentation, seed=recipe.seed, **options)
+    batches = training_batches(
+        data,
+        place.share(t),
+        recipe.data.augmentation,
+        seed=recipe.seed,
+        indices=network.features is not None,
+        **options,
+    )
     answers = replace(data, validation=told(network.teacher, data, "validation", place.device))
     validation = evaluation_batches(answers, "validation", **options)
     sampler = IntegrationSampler(
@@ -250,6 +262,7 @@ def finish(
     }
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
     draw_curves(folder / "metrics.jsonl", folder / "curves.png", recipe.name, "agreement with the teacher (%)")
+    write_card(folder, student, record, supervised=recipe.objective.cross_entropy > 0)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     shutil.rmtree(folder / "best", ignore_errors=True)
     print(

@@ -15,6 +15,7 @@ from transformers.utils import ModelOutput
 from odevit.depth import Integration
 from odevit.distill.alignment import Alignment
 from odevit.distill.anatomy import answer_of
+from odevit.distill.cache import TeacherCache
 from odevit.distill.objective import DistillObjective
 from odevit.distill.student import OdeStudent
 from odevit.distill.teacher import Teacher, TeacherOutput
@@ -44,18 +45,25 @@ class Distillation(nn.Module):
         teacher: the frozen original.
         alignment: which step meets which layer.
         objective: what is asked for.
+        features: what the teacher says of every training image, kept on disk; images must then not be augmented.
     """
 
     # The loss is a mean over the batch as it came; the Trainer must not divide it again.
     accepts_loss_kwargs = False
 
     def __init__(
-        self, student: OdeStudent, teacher: Teacher, alignment: Alignment, objective: DistillObjective
+        self,
+        student: OdeStudent,
+        teacher: Teacher,
+        alignment: Alignment,
+        objective: DistillObjective,
+        features: TeacherCache | None = None,
     ) -> None:
         super().__init__()
         self.student = student
         self.alignment = alignment
         self.objective = objective
+        self.features = features
         # In a tuple, so that it is not registered as a part of this module.
         self._teacher = (teacher,)
         # How much of the training is over; set from outside before a step, never in forward.
@@ -81,6 +89,7 @@ class Distillation(nn.Module):
         solver: str | Solver | None = None,
         steps: int | None = None,
         horizon: float | None = None,
+        index: Tensor | None = None,
     ) -> DistillationOutput:
         """The loss of a batch in training mode; otherwise the student's logits.
 
@@ -90,9 +99,10 @@ class Distillation(nn.Module):
             solver: the student's own unless given.
             steps: N, over the student's own horizon.
             horizon: how far to go; beyond the own horizon the target stays the teacher's last state.
+            index: which samples these are; with `features` the teacher is not asked again.
         """
         if self.training:
-            return self._loss(pixel_values, labels, solver, steps, horizon)
+            return self._loss(pixel_values, labels, solver, steps, horizon, self._told(pixel_values, index))
         x0 = self.student.embed(pixel_values)
         solution = self.student.encoder.integrate(x0, Integration(solver, steps, horizon))
         return DistillationOutput(logits=self._logits(solution.state), stats=solution.stats)
@@ -104,10 +114,9 @@ class Distillation(nn.Module):
         solver: str | Solver | None,
         steps: int | None,
         horizon: float | None,
+        told: TeacherOutput,
     ) -> DistillationOutput:
         goal, depth = self.objective, self.student.encoder.depth
-        with torch.no_grad():
-            told: TeacherOutput = self.teacher(pixels, attentions=goal.attention_l1 > 0 or goal.attention_kl > 0)
         own = depth.steps if steps is None else steps
         held = 1.0 if horizon is None else horizon / depth.horizon
         meetings = self.alignment.indices(own)
@@ -152,6 +161,15 @@ class Distillation(nn.Module):
             parts[name] = getattr(goal, name) * value
         loss = torch.stack([part.float() for part in parts.values()]).sum()
         return DistillationOutput(loss=loss, stats=solution.stats, parts={k: v.detach() for k, v in parts.items()})
+
+    def _told(self, pixels: Pixels, index: Tensor | None) -> TeacherOutput:
+        """What the teacher says of these images, from memory where it was written down."""
+        goal = self.objective
+        if self.features is None or index is None:
+            return self.teacher(pixels, attentions=goal.attention_l1 > 0 or goal.attention_kl > 0)
+        kept = self.features[index.cpu()]
+        states = tuple(kept.states[layer].to(pixels.device) for layer in sorted(kept.states))
+        return TeacherOutput(states, None if kept.logits is None else kept.logits.to(pixels.device))
 
     def _logits(self, state: Tokens) -> Logits:
         """What the frozen norm and head of the original make of a state."""
