@@ -15,9 +15,9 @@ tags: [odevit, continuous-depth, vision-transformer, distillation]
 
 # {name}
 
-A {architecture} whose {layers} blocks were replaced by one equation, integrated by `{solver}` in {steps} steps, and trained
-to follow its teacher's own hidden states{labels}. Embedding, final norm and head are the teacher's, frozen.
-Made with odevit {version}.
+A {architecture} whose {layers} blocks were replaced by one equation, integrated by `{solver}` in {steps} steps, and
+trained to follow its teacher's own hidden states{labels}. Embedding, final norm and head are the teacher's,
+frozen. Made with odevit {version}.
 
 | | student | teacher |
 |---|---|---|
@@ -36,8 +36,9 @@ student = OdeStudent.from_pretrained("{folder}")
 output = student(pixel_values, steps={steps})
 ```
 
-The student has fewer parameters than its teacher, not fewer operations. It was selected on held-out images by agreement with
-its teacher; the test split was read once. The recipe is in `recipe.yaml`, which step meets which layer in `alignment.json`.
+The student has fewer parameters than its teacher, not fewer operations. It was selected on held-out images by agreement
+with its teacher; the test split was read once. The recipe is in `recipe.yaml`, which step meets which layer in
+`alignment.json`.
 """
 
 

@@ -61,7 +61,8 @@ def make_record(
 
 
 def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Put runs that differ only in their seed together as records/NAME: record.json, recipe, log and curves of each.
+    """Put runs that differ only in their seed together as records/NAME: record.json, and of each the
+    recipe, log, curves and whatever else it measured.
 
     Accuracies of the record are means over seeds; the spread is the sample standard deviation, None for one seed.
     """
@@ -75,7 +76,7 @@ def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
             )
     seeds = [seed for part in parts for seed in part["seeds"]]
     record = {**first, "name": folder.name, "seeds": seeds}
-    for key in ("top1", "top3", "top5"):
+    for key in (key for key in ("top1", "top3", "top5", "agreement", "teacher_top1") if key in seeds[0]):
         values = [seed[key] for seed in seeds]
         record[key] = statistics.mean(values)
         record[f"{key}_spread"] = statistics.stdev(values) if len(values) > 1 else None
@@ -84,8 +85,9 @@ def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
     for run, part in zip(runs, parts, strict=True):
         seed = part["seeds"][0]["seed"]
-        for name in ("recipe.yaml", "metrics.jsonl", "curves.png"):
-            shutil.copy(run / name, folder / f"seed{seed}-{name}")
+        for name in ("recipe.yaml", "metrics.jsonl", "curves.png", "alignment.json", "comparison.json", "log.txt"):
+            if (run / name).exists():
+                shutil.copy(run / name, folder / f"seed{seed}-{name}")
     return record
 
 
