@@ -59,7 +59,7 @@ def main():
     recipe.train.epochs = EPOCHS
     device = choose_device(recipe.device)
     config = OdeViTConfig(**recipe.model_settings())
-    data = read_data(recipe, config)
+    data = read_data(recipe, config.image_size)
     figures = {"command": " ".join(["python", *sys.argv]), "device": device_name(device), "versions": versions()}
     with tempfile.TemporaryDirectory() as folder:
         recipe.out = folder

@@ -270,7 +270,7 @@ def test_an_interrupted_exchange_of_the_best_model_is_completed(tmp_path):
 
     recipe = small(tmp_path)
     config = OdeViTConfig(**recipe.model_settings())
-    data = read_data(recipe, config)
+    data = read_data(recipe, config.image_size)
     trainer = make_trainer(recipe, make_model(recipe, config, data), data, choose_device("cpu"))
     trainer._replace_best()
     (tmp_path / "best").rename(tmp_path / "best.new")  # as a kill would leave it

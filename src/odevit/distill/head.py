@@ -20,14 +20,13 @@ from odevit.distill.step import DistillationOutput
 from odevit.distill.teacher import Teacher
 from odevit.shapes import Pixels
 from odevit.solver import Stats
-from odevit.train.assemble import Place, assemble, carry_out
+from odevit.train.assemble import assemble, begin, carry_out
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import claim, write_recipe
 from odevit.train.recipe import Recipe
 from odevit.train.record import make_record
 from odevit.train.run import print_summary
-from odevit.train.splits import choose_device, evaluation_batches, training_batches
+from odevit.train.splits import evaluation_batches, training_batches
 
 
 class HeadOnly(nn.Module):
@@ -66,13 +65,8 @@ class HeadOnly(nn.Module):
 
 def train_head(recipe: Recipe, command: str = "") -> Path:
     """Train a new head on a pretrained ViT, which is otherwise left alone, and give back its folder."""
-    recipe.check()
-    device = choose_device(recipe.device)
-    place, folder = Place.here(device), recipe.folder
-    main = place.rank == 0
-    if main:
-        claim(folder, recipe)
-        print(write_recipe(folder, recipe), flush=True)
+    place, folder = begin(recipe), recipe.folder
+    main, device = place.rank == 0, place.device
     body = Teacher(recipe.teacher)
     data = data_for(recipe, body)
     set_seed(recipe.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from typing import Any
 
 from odevit.data import Augmentation
@@ -13,30 +13,12 @@ from odevit.distill.stopping import StoppingRecipe
 from odevit.errors import ConfigError, unknown_name
 from odevit.train.recipe import Recipe, TrainRecipe
 
-
-@dataclass
-class StudentRecipe:
-    """The equation that replaces the teacher's blocks; the fields are those of `OdeEncoderConfig`."""
-
-    solver: str = "lie_trotter"
-    steps: int = 12
-    horizon: float | None = None
-    hidden_size: int | None = None
-    num_attention_heads: int | None = None
-    mlp_ratio: float = 4.0
-    attention: str = "dot"
-    norm: str = "layer"
-    norm_eps: float | None = None
-    leak: float = 0.0
-    bias: bool = True
-    residual_scale: float | None = None
-    time_conditioned: bool = False
-    positions: Any = "auto"
-    init: str = "spectral"
-
-    def config(self) -> OdeEncoderConfig:
-        """The configuration that surgery takes."""
-        return OdeEncoderConfig.from_dict(asdict(self))
+# Every field of the student's configuration with its default; the horizon is the teacher's number of blocks.
+StudentRecipe = make_dataclass(
+    "StudentRecipe",
+    [(each.name, Any, None if each.name == "horizon" else each.default) for each in fields(OdeEncoderConfig)],
+)
+StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeEncoderConfig`."
 
 
 @dataclass
@@ -62,7 +44,7 @@ class DistillRecipe(Recipe):
     """
 
     name: str = "distill-digits"
-    student: StudentRecipe = field(default_factory=StudentRecipe)
+    student: StudentRecipe = field(default_factory=StudentRecipe)  # type: ignore[valid-type]
     objective: DistillObjective = field(default_factory=DistillObjective)
     alignment: AlignmentRecipe = field(default_factory=AlignmentRecipe)
     stopping: StoppingRecipe = field(default_factory=StoppingRecipe)
@@ -73,10 +55,14 @@ class DistillRecipe(Recipe):
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
+    def student_config(self) -> OdeEncoderConfig:
+        """The configuration that surgery takes."""
+        return OdeEncoderConfig.from_dict(asdict(self.student))
+
     def problems(self) -> list[str]:
         found = super().problems() + self.objective.problems() + self.stopping.problems()
         try:
-            self.student.config()
+            self.student_config()
         except ConfigError as error:
             found += [f"student: {problem}" for problem in error.problems]
         if self.alignment.kind not in KINDS:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from odevit.data import DataSet, Images, load_data
+from odevit.data import DataSet, Images
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.cache import cache_features
 from odevit.distill.card import write_card
@@ -25,15 +25,14 @@ from odevit.distill.teacher import Teacher
 from odevit.model import OdeViTConfig
 from odevit.shapes import Pixels
 from odevit.solver import Stats
-from odevit.train.assemble import Place, assemble, carry_out
+from odevit.train.assemble import Place, assemble, begin, carry_out
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import claim, write_recipe
 from odevit.train.integration import IntegrationSampler
 from odevit.train.recipe import Recipe
 from odevit.train.record import make_record
 from odevit.train.run import print_summary, train_recipe
-from odevit.train.splits import choose_device, evaluation_batches, training_batches
+from odevit.train.splits import evaluation_batches, read_data, training_batches
 from odevit.train.trainer import OdeViTTrainer
 
 HEADS = {"classifier", "head", "cls_classifier", "distillation_classifier"}
@@ -42,19 +41,14 @@ HEADS = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 
 def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
     """Distil a teacher into a student as the recipe says and give back the student's folder."""
-    recipe.check()
-    device = choose_device(recipe.device)
-    place, folder = Place.here(device), recipe.folder
-    main = place.rank == 0
-    if main:
-        claim(folder, recipe)
-        print(write_recipe(folder, recipe), flush=True)
+    place, folder = begin(recipe), recipe.folder
+    main, device = place.rank == 0, place.device
     source = recipe.teacher or str(train_recipe(part_recipe(recipe, "teacher")))
     set_seed(recipe.seed)
     teacher = Teacher(source)
     data = data_for(recipe, teacher)
     teacher.check_labels(data.num_classes)
-    student = get_ode_model(teacher.model, recipe.student.config())
+    student = get_ode_model(teacher.model, recipe.student_config())
     teacher.to(place.device)
     student.to(place.device)
     alignment = measure(recipe, teacher, data, place)
@@ -113,20 +107,10 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
 
 def data_for(recipe: Recipe, teacher: Teacher) -> DataSet:
     """The data at the teacher's image size, with the teacher's pixel statistics: it sees what it was trained on."""
-    source, (height, width) = recipe.data, teacher.anatomy.size
+    height, width = teacher.anatomy.size
     if height != width:
         raise ValueError(f"the teacher takes {height}x{width} images; expected square ones")
-    data = load_data(
-        source.source,
-        image_size=source.image_size or height,
-        image_column=source.image_column,
-        label_column=source.label_column,
-        validation=source.validation,
-        split_seed=source.split_seed,
-        skip_unreadable=source.skip_unreadable,
-        resident_limit_gb=source.resident_limit_gb,
-        cache=source.cache,
-    )
+    data = read_data(recipe, height)
     statistics = teacher.pixel_statistics
     if statistics is None:
         return data
@@ -141,7 +125,7 @@ def measure(recipe: DistillRecipe, teacher: Teacher, data: DataSet, place: Place
     tokens = teacher.layout().cls if how.tokens == "cls" else slice(None)
     distances = layer_distances((teacher.states(batch["pixel_values"]) for batch in batches), tokens)
     alignment = Alignment(how.kind, distances, how.temperature)
-    for steps in recipe.train.steps or [recipe.student.steps]:
+    for steps in recipe.train.steps or [recipe.student_config().steps]:
         alignment.indices(steps)  # too few steps for the teacher's layers are better said now than at the first batch
     return alignment
 

@@ -17,8 +17,10 @@ from odevit.data import Batches
 from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
 from odevit.train.checkpoints import last_complete
+from odevit.train.folder import claim, write_recipe
 from odevit.train.integration import IntegrationSampler
 from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.splits import choose_device
 from odevit.train.trainer import OdeViTTrainer
 
 
@@ -50,6 +52,16 @@ class Place:
     def options(self, recipe: TrainRecipe) -> dict[str, Any]:
         """What `make_batches` wants to know of it."""
         return {"device": self.device, "rank": self.rank, "world": self.world, "workers": recipe.workers}
+
+
+def begin(recipe: Recipe) -> Place:
+    """Check the recipe, claim its folder, save and print it: how every run starts."""
+    recipe.check()
+    place = Place.here(choose_device(recipe.device))
+    if place.rank == 0:
+        claim(recipe.folder, recipe)
+        print(write_recipe(recipe.folder, recipe), flush=True)
+    return place
 
 
 def assemble(

@@ -10,13 +10,12 @@ from transformers import set_seed
 
 from odevit.data import DataSet
 from odevit.model import OdeViTConfig, OdeViTForImageClassification
-from odevit.train.assemble import Place, assemble, carry_out
+from odevit.train.assemble import Place, assemble, begin, carry_out
 from odevit.train.finish import finish
-from odevit.train.folder import claim, write_recipe
 from odevit.train.integration import IntegrationSampler
 from odevit.train.recipe import Recipe
 from odevit.train.record import device_name
-from odevit.train.splits import choose_device, evaluation_batches, read_data, training_batches
+from odevit.train.splits import evaluation_batches, read_data, training_batches
 from odevit.train.trainer import OdeViTTrainer
 
 
@@ -26,19 +25,13 @@ def train_recipe(recipe: Recipe, command: str = "") -> Path:
     The folder ends with weights, config, image processor, recipe, metrics, curves, record and model card; see
     `Recipe` for what can be said.
     """
-    recipe.check()
-    folder = recipe.folder
-    device = choose_device(recipe.device)
-    place = Place.here(device)
-    main = place.rank == 0
-    if main:
-        claim(folder, recipe)
+    place, folder = begin(recipe), recipe.folder
+    main, device = place.rank == 0, place.device
     config = OdeViTConfig(**recipe.model_settings())
-    data = read_data(recipe, config)
+    data = read_data(recipe, config.image_size)
     set_seed(recipe.seed)
     model = make_model(recipe, config, data)
     if main:
-        print(write_recipe(folder, recipe), flush=True)
         print_summary(model, data, device)
     trainer = make_trainer(recipe, model, data, device)
     validation = carry_out(recipe, trainer, place)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from odevit.data import Augmentation, Batches, DataSet, load_data, make_batches
-from odevit.model import OdeViTConfig
 from odevit.train.recipe import Recipe
 
 EVALUATION_BATCH = 512
@@ -20,12 +19,12 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def read_data(recipe: Recipe, config: OdeViTConfig) -> DataSet:
-    """The data set, at the size the model takes."""
+def read_data(recipe: Recipe, image_size: int) -> DataSet:
+    """The data set of a recipe, at the size the model takes unless the recipe says otherwise."""
     source = recipe.data
     return load_data(
         source.source,
-        image_size=source.image_size or config.image_size,
+        image_size=source.image_size or image_size,
         image_column=source.image_column,
         label_column=source.label_column,
         validation=source.validation,
