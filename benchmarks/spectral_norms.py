@@ -1,4 +1,4 @@
-"""sigma_max of every projection and convolution of a model: python benchmarks/spectral_norms.py OUT.json NAME=MODEL ..."""
+"""sigma_max of every matrix of a model: python benchmarks/spectral_norms.py OUT.json NAME=MODEL ..."""
 
 from __future__ import annotations
 
