@@ -145,6 +145,17 @@ def test_a_folder_that_holds_a_run_is_refused(finished):
         train_recipe(finished_recipe)
 
 
+def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "record.json").write_text("{}")
+    (tmp_path / "recipe.yaml").write_text("{}")
+    recipe = small(tmp_path)
+    recipe.overwrite = True
+    train_recipe(recipe)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert json.loads((tmp_path / "record.json").read_text())["top1"] >= 0
+
+
 def test_resuming_with_other_settings_is_refused(tmp_path):
     first = small(tmp_path / "run", learning_rate=float("inf"))
     with pytest.raises(DivergedError):

@@ -43,7 +43,7 @@ def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
     """Distil a teacher into a student as the recipe says and give back the student's folder."""
     place, folder = begin(recipe), recipe.folder
     main, device = place.rank == 0, place.device
-    source = recipe.teacher or str(train_recipe(part_recipe(recipe, "teacher")))
+    source = recipe.teacher or str(trained_part(recipe, "teacher"))
     set_seed(recipe.seed)
     teacher = Teacher(source)
     data = data_for(recipe, teacher)
@@ -66,7 +66,7 @@ def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
         finish(recipe, network, validation, data, device, command)
     trainer.accelerator.wait_for_everyone()
     if recipe.compare:
-        train_recipe(part_recipe(recipe, "scratch"))
+        trained_part(recipe, "scratch")
         if main:
             (folder / "comparison.json").write_text(json.dumps(comparison(folder), indent=2) + "\n")
     return folder
@@ -81,6 +81,12 @@ def comparison(folder: Path) -> list[dict[str, Any]]:
     rows.append({"model": "student distilled", **student})
     keys = ("model", "params", "nfe", "milliseconds", "top1", "agreement")
     return [{key: row.get(key) for key in keys} for row in rows]
+
+
+def trained_part(recipe: DistillRecipe, part: str) -> Path:
+    """The folder of the teacher or of the student from scratch; one that an interrupted run finished is kept."""
+    inner = part_recipe(recipe, part)
+    return inner.folder if (inner.folder / "record.json").exists() else train_recipe(inner)
 
 
 def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:

@@ -10,6 +10,14 @@ import yaml
 
 from odevit.train.recipe import Recipe
 
+OWN = (
+    *("model.safetensors", "config.json", "preprocessor_config.json", "encoder.json", "base.json", "base"),
+    *("recipe.yaml", "metrics.jsonl", "record.json", "README.md", "curves.png", "tensorboard"),
+    *("alignment.json", "comparison.json", "bound.jsonl", "bound.png", "teacher", "scratch"),
+    *("checkpoints", "best", "best.new"),
+)
+"""Everything that runs write into their folder."""
+
 
 def claim(folder: Path, recipe: Recipe) -> None:
     """Make the folder, or refuse one that holds a run."""
@@ -28,8 +36,18 @@ def claim(folder: Path, recipe: Recipe) -> None:
             "or another out="
         )
     elif recipe.overwrite:
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove what a run wrote, and nothing else: someone may have named a folder with more in it."""
+    for name in OWN:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _refuse_changed_recipe(folder: Path, recipe: Recipe) -> None:
@@ -52,7 +70,9 @@ def _refuse_changed_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> str:
-    """Save the resolved recipe and give back its text."""
-    text = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    """Save the resolved recipe and give back its text. What is as the preset has it, None, is left out."""
+    content = asdict(recipe)
+    content["model"] = {key: value for key, value in content["model"].items() if value is not None}
+    text = yaml.safe_dump(content, sort_keys=False)
     (folder / "recipe.yaml").write_text(text)
     return text
