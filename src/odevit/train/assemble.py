@@ -151,11 +151,12 @@ def carry_out(recipe: Recipe, trainer: OdeViTTrainer, place: Place) -> float:
     return trainer.state.best_metric or 0.0
 
 
-def compile_field(model: nn.Module) -> None:
+def compile_field(model: nn.Module, backend: str = "inductor") -> None:
     """Compile the components of the field: small graphs that are used again at every step, not one unrolled loop."""
     for module in model.modules():
         if isinstance(module, Branch):
-            module.compile(dynamic=False)
+            # Not dynamic=False: the time would be a constant, and a field that knows it compiled anew at every step.
+            module.compile(backend=backend)
 
 
 class _AfterStep(TrainerCallback):
