@@ -42,7 +42,7 @@ class ConvTokenizer(Tokenizer):
     """(3x3 convolution, ReLU, 3x3/2 max-pooling), repeated: overlapping tokens, as in CCT (Hassani et al. 2021).
 
     `hidden` are the widths between the convolutions; one more convolution leads to the width of the tokens, and each
-    halves the resolution. Small images need it: on CIFAR it is worth several points over patches.
+    halves the resolution.
     """
 
     def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
