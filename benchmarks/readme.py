@@ -60,7 +60,8 @@ def integration_table() -> str:
     ]
     head = (
         f"The bundled model was trained with Lie-Trotter only. Accuracy in percent on the first {report['images']:,} "
-        f"test images, the same weights integrated in other ways ([{path}]({path})):\n\n"
+        f"test images (one model; a standard error is {100 * (0.92 * 0.08 / report['images']) ** 0.5:.1f} points), the same "
+        f"weights integrated in other ways ([{path}]({path})):\n\n"
         "| integration | top-1 (%) |\n|---|---|\n"
     )
     return head + "\n".join(f"| {name} | {value} |" for name, value in rows)
