@@ -58,11 +58,12 @@ def integration_table() -> str:
             for s in others
         ),
     ]
+    count = report["images"]
+    spread = 100 * (0.92 * 0.08 / count) ** 0.5  # of a proportion near 92%
     head = (
-        f"The bundled model was trained with Lie-Trotter only. Accuracy in percent on the first {report['images']:,} "
-        f"test images (one model; a standard error is {100 * (0.92 * 0.08 / report['images']) ** 0.5:.1f} points), the same "
-        f"weights integrated in other ways ([{path}]({path})):\n\n"
-        "| integration | top-1 (%) |\n|---|---|\n"
+        f"The bundled model was trained with Lie-Trotter only. Accuracy in percent on the first {count:,} test images "
+        f"(one model; a standard error is {spread:.1f} points), the same weights integrated in other ways "
+        f"([{path}]({path})):\n\n| integration | top-1 (%) |\n|---|---|\n"
     )
     return head + "\n".join(f"| {name} | {value} |" for name, value in rows)
 
