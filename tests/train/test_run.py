@@ -287,3 +287,18 @@ def test_an_interrupted_exchange_of_the_best_model_is_completed(tmp_path):
     (tmp_path / "best").rename(tmp_path / "best.new")  # as a kill would leave it
     trainer.recover_best()
     assert (tmp_path / "best/model.safetensors").exists()
+
+
+def test_images_that_are_not_held_in_memory_train_too(tmp_path, capsys):
+    for part, count in (("train", 40), ("test", 8)):
+        for name, strength in (("faint", 20), ("strong", 90)):
+            (tmp_path / "data" / part / name).mkdir(parents=True)
+            for i in range(count):
+                Image.effect_noise((8, 8), strength).save(tmp_path / "data" / part / name / f"{i}.png")
+    recipe = small(tmp_path / "run", epochs=2, batch_size=16, log_every=100)
+    recipe.data.source, recipe.data.resident_limit_gb = str(tmp_path / "data"), 0.0
+    train_recipe(recipe)
+    assert json.loads((tmp_path / "run/record.json").read_text())["top1"] >= 0
+    printed = capsys.readouterr().out
+    assert "validation" in printed
+    assert "nan" not in printed, "a loss that was not logged yet is not a loss that is not a number"

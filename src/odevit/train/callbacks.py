@@ -73,7 +73,7 @@ class ProgressLines(TrainerCallback):
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
-        self.loss = math.nan
+        self.loss: float | None = None
         self.started = time.perf_counter()
 
     def on_log(
@@ -87,8 +87,9 @@ class ProgressLines(TrainerCallback):
         logs = logs or {}
         self.loss = logs.get("loss", self.loss)
         if state.is_world_process_zero and "eval_accuracy" in logs:
+            loss = "" if self.loss is None else f"loss {self.loss:.4f}  "
             print(
-                f"epoch {state.epoch:5.1f}/{self.epochs}  loss {self.loss:.4f}  "
+                f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}"
                 f"validation {100 * logs['eval_accuracy']:.2f}%  "
                 f"{time.perf_counter() - self.started:.0f} s",
                 flush=True,
