@@ -40,3 +40,16 @@ def test_a_stream_small_enough_is_counted_whole(
         resident, stream = load_data(folder), load_data(folder, resident_limit_gb=0)
         assert stream.mean == pytest.approx(resident.mean, rel=1e-12)
         assert stream.std == pytest.approx(resident.std, rel=1e-12)
+
+
+def test_statistics_are_kept_and_measured_again_when_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_data("digits", cache=tmp_path)
+    monkeypatch.setattr("odevit.data.load.channel_statistics", lambda images: pytest.fail("measured a second time"))
+    again = load_data("digits", cache=tmp_path)
+    assert (again.mean, again.std) == (first.mean, first.std)
+    monkeypatch.undo()
+    other = load_data("digits", cache=tmp_path, split_seed=1)
+    assert other.mean != first.mean, "another split is another measurement"
+    for file in tmp_path.glob("*statistics*.json"):
+        file.write_text("{")
+    assert load_data("digits", cache=tmp_path).mean == first.mean

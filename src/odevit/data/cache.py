@@ -55,3 +55,23 @@ def write_cache(file: Path, parts: Mapping[str, Images]) -> None:
     unfinished = file.with_suffix(f".{os.getpid()}.part")
     save_file(tensors, unfinished)
     unfinished.replace(file)
+
+
+def read_statistics(file: Path) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and std stored in `file`, or None when it is not there or broken (then they are measured again)."""
+    if not file.exists():
+        return None
+    try:
+        kept = json.loads(file.read_text())
+        return tuple(kept["mean"]), tuple(kept["std"])
+    except (OSError, ValueError, KeyError) as error:
+        logger.warning("the cached pixel statistics %s cannot be read (%s) and are measured again", file, error)
+        return None
+
+
+def write_statistics(file: Path, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    """Store pixel statistics; under another name first, so that an interrupted write leaves no half file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.part")
+    unfinished.write_text(json.dumps({"mean": mean, "std": std}))
+    unfinished.replace(file)

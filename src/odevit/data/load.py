@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from odevit.data.cache import cache_file, read_cache, write_cache
+from odevit.data.cache import cache_file, read_cache, read_statistics, write_cache, write_statistics
 from odevit.data.decode import Decoder, common_size, complain_of_unreadable, decode_records
 from odevit.data.digits import digits_source
 from odevit.data.folder import folder_source
@@ -69,7 +69,8 @@ def load_data(
     chosen_by = loaded.get("validation")
     if chosen_by is None:
         train, chosen_by = train.subset(kept), train.subset(held)
-    mean, std = channel_statistics(train)
+    settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
+    mean, std = _measured(train, source.name, settings, cache)
     return DataSet(
         name=source.name,
         train=train,
@@ -165,6 +166,20 @@ def _load(
     if file is not None and not complaints:  # what was skipped is said again at every load
         write_cache(file, decoded)
     return decoded
+
+
+def _measured(
+    train: Images | ImageStream, name: str, settings: object, cache: str | Path | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Pixel statistics of the training part; of a stream they cost thousands of decodings, so they are kept too."""
+    if cache is None:
+        return channel_statistics(train)
+    file = cache_file(Path(cache).expanduser(), f"{name}-statistics", [settings, len(train)]).with_suffix(".json")
+    kept = read_statistics(file)
+    if kept is None:
+        kept = channel_statistics(train)
+        write_statistics(file, *kept)
+    return kept
 
 
 def _report(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
