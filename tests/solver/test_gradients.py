@@ -1,15 +1,12 @@
 """Plain backpropagation, checkpointing and the adjoint give the same gradient; checkpointing keeps memory flat."""
 
-import weakref
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from odevit.depth import StackedDepth
 from odevit.field import VectorField
 from odevit.solver import Dopri5, Penalty, solve
+from tests.memory import PeakMemory, peak_of_training_step
 
 
 def small_field(**kwargs):
@@ -65,39 +62,6 @@ def test_the_adjoint_gradient_agrees(leak):
     adjoint = gradients(field, x0, solver=tight, t1=1.5, adjoint=True)
     for a, b in zip(plain, adjoint, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
-
-
-class PeakMemory(TorchDispatchMode):
-    """The largest number of bytes that tensors made inside the block held at one time."""
-
-    def __init__(self):
-        super().__init__()
-        self.now = self.peak = 0
-        self.seen = weakref.WeakSet()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage not in self.seen:
-                    self.seen.add(storage)
-                    size = storage.nbytes()
-                    self.now += size
-                    self.peak = max(self.peak, self.now)
-                    weakref.finalize(storage, self._free, size)
-        return out
-
-    def _free(self, size):
-        self.now -= size
-
-
-def peak_of_training_step(steps, checkpoint):
-    field = VectorField(64, 4, 4.0, leak=1.0)
-    x0 = torch.randn(8, 65, 64)
-    with PeakMemory() as memory:
-        solve(field, x0, solver="lie_trotter", steps=steps, t1=6.0, checkpoint=checkpoint).state.mean().backward()
-    return memory.peak
 
 
 def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,9 +36,6 @@ class Score:
     images: int
     nfe: int
     milliseconds: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 @torch.no_grad()

@@ -32,7 +32,3 @@ class IntegrationSampler:
     def pairs(self) -> list[tuple[int, float]]:
         """Everything that can be drawn."""
         return [(steps, horizon) for steps in self.steps for horizon in self.horizons]
-
-    @property
-    def mean_steps(self) -> float:
-        return sum(self.steps) / len(self.steps)
