@@ -97,3 +97,9 @@ def test_problems_of_a_distillation_are_reported_together():
     text = str(caught.value)
     for part in ("Did you mean 'arc'", "Did you mean 'center'", "objective.path='none'"):
         assert part in text
+
+
+def test_replayed_steps_and_features_on_disk_exclude_each_other():
+    words = ["features=somewhere", "train.capture=true", "data.augmentation.affine=0", "data.augmentation.mixup=0"]
+    recipe = compose_distillation([*words, "data.augmentation.mix_probability=0"])
+    assert [problem for problem in recipe.problems() if "train.capture=false" in problem]

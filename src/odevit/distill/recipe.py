@@ -76,6 +76,8 @@ class DistillRecipe(Recipe):
             found.append("features= keeps what the teacher says of fixed images; switch data.augmentation off")
         if self.features and (self.objective.attention_l1 > 0 or self.objective.attention_kl > 0):
             found.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
+        if self.features and self.train.capture:
+            found.append("features= are read from disk, which a replayed step cannot do; set train.capture=false")
         phases = self.objective.forced > 0 or self.objective.cross_entropy_from > 0
         if self.train.capture and phases:
             found.append(
