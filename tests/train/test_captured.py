@@ -48,3 +48,10 @@ def test_weights_may_change_between_replays():
         for parameter in model.parameters():
             parameter.mul_(0.5)
     assert captured(data, 2, 1.0).item() == pytest.approx(model(**data, steps=2, horizon=1.0).loss.item(), rel=1e-4)
+
+
+def test_a_stack_of_layers_is_replayed_too():
+    model = tiny_model(depth="stacked", steps=2).cuda().train()
+    data = batch()
+    loss = model(**data).loss.item()
+    assert CapturedStep(model, data, None)(data, None, None).item() == pytest.approx(loss, rel=1e-4)

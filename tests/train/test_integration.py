@@ -2,6 +2,9 @@
 
 from collections import Counter
 
+import pytest
+
+from odevit.errors import ConfigError
 from odevit.train import IntegrationSampler
 
 
@@ -17,3 +20,19 @@ def test_all_pairs_are_drawn_about_equally_often():
     counts = Counter(sampler.draw(n) for n in range(6000))
     assert set(counts) == set(sampler.pairs)
     assert all(850 < count < 1150 for count in counts.values())
+
+
+def test_no_step_is_longer_than_the_longest():
+    sampler = IntegrationSampler([6, 12, 24], [6.0, 12.0, 18.0], seed=0, longest_step=1.5)
+    drawn = {sampler.draw(n) for n in range(2000)}
+    assert drawn == set(sampler.pairs)
+    assert {horizon for steps, horizon in drawn if steps == 6} == {6.0}
+    assert {horizon for steps, horizon in drawn if steps == 12} == {6.0, 12.0, 18.0}
+    # Step counts stay equally likely: a coarse grid is not seen less often because fewer horizons go with it.
+    coarse = sum(sampler.draw(n)[0] == 6 for n in range(6000))
+    assert 1850 < coarse < 2150
+
+
+def test_steps_that_fit_no_horizon_are_refused():
+    with pytest.raises(ConfigError, match="2 steps over the shortest horizon 6"):
+        IntegrationSampler([2, 12], [6.0], seed=0, longest_step=1.0)

@@ -23,6 +23,7 @@ from odevit.solver import Stats
 from odevit.train.assemble import assemble, begin, carry_out
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
+from odevit.train.integration import OneWay
 from odevit.train.recipe import Recipe
 from odevit.train.record import make_record
 from odevit.train.run import print_summary
@@ -82,7 +83,7 @@ def train_head(recipe: Recipe, command: str = "") -> Path:
         print_summary(network, data, device)
     options = place.options(recipe.train)
     batches = training_batches(data, place.share(recipe.train), recipe.data.augmentation, seed=recipe.seed, **options)
-    trainer = assemble(recipe, network, batches, evaluation_batches(data, "validation", **options), None, place)
+    trainer = assemble(recipe, network, batches, evaluation_batches(data, "validation", **options), OneWay(), place)
     validation = carry_out(recipe, trainer, place)
     if main:
         best = HeadOnly(load_model(folder / "best"), body.num_layers, network.processor).to(device)

@@ -69,6 +69,10 @@ class DistillRecipe(Recipe):
             found.append("alignment.kind: " + unknown_name("kind", self.alignment.kind, KINDS))
         if self.alignment.tokens not in ("all", "cls"):
             found.append(f"alignment.tokens={self.alignment.tokens!r}; expected all or cls")
+        if self.train.longest_step:
+            found.append(
+                "train.longest_step is for odevit train: here longer horizons bring their own steps; set it to 0"
+            )
         if self.compare and self.teacher:
             found.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
         moving = replace(self.data.augmentation, label_smoothing=0.0) != Augmentation()

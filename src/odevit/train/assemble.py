@@ -18,7 +18,7 @@ from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
 from odevit.train.checkpoints import last_complete
 from odevit.train.folder import claim, write_recipe
-from odevit.train.integration import IntegrationSampler
+from odevit.train.integration import IntegrationSampler, OneWay
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.splits import choose_device
 from odevit.train.trainer import OdeViTTrainer
@@ -69,7 +69,7 @@ def assemble(
     network: nn.Module,
     batches: Batches,
     validation: Batches,
-    sampler: IntegrationSampler | None,
+    sampler: IntegrationSampler | OneWay,
     place: Place,
 ) -> OdeViTTrainer:
     """The Trainer with everything that belongs to it.

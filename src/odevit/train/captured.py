@@ -31,14 +31,14 @@ class CapturedStep:
         self.inputs = {name: value.clone() for name, value in batch.items()}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.graphs: dict[tuple[int, float], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.graphs: dict[tuple[int | None, float | None], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def fits(self, batch: dict[str, Tensor]) -> bool:
         """Whether the batch has the shapes that were captured."""
         return all(batch[name].shape == value.shape for name, value in self.inputs.items())
 
-    def __call__(self, batch: dict[str, Tensor], steps: int, horizon: float) -> Tensor:
+    def __call__(self, batch: dict[str, Tensor], steps: int | None, horizon: float | None) -> Tensor:
         torch._foreach_copy_(list(self.inputs.values()), [batch[name] for name in self.inputs])
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
@@ -48,7 +48,7 @@ class CapturedStep:
         graph.replay()
         return loss.clone()
 
-    def _capture(self, steps: int, horizon: float) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, steps: int | None, horizon: float | None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -60,7 +60,7 @@ class CapturedStep:
             loss = self._pass(steps, horizon)
         return graph, loss
 
-    def _pass(self, steps: int, horizon: float) -> Tensor:
+    def _pass(self, steps: int | None, horizon: float | None) -> Tensor:
         torch._foreach_zero_(self.gradients)
         with torch.autocast("cuda", dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
             loss = self.model(**self.inputs, steps=steps, horizon=horizon).loss

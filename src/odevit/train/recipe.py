@@ -76,6 +76,8 @@ class TrainRecipe:
     """Numbers of solver steps, one drawn for each batch; empty takes the model's own."""
     horizons: list[float] = field(default_factory=list)
     """Multiples of the model's horizon, one drawn for each batch; empty is 1."""
+    longest_step: float = 0.0
+    """Largest horizon / steps that is drawn, so that few steps go with short horizons; 0 is any."""
     evaluate_every: int = 1
     """Epochs between evaluations; a checkpoint is written after each."""
     patience: int = 0
@@ -159,6 +161,7 @@ class Recipe:
         check("train.ema", t.ema, 0 <= t.ema < 1, "a decay in [0, 1)")
         check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
         check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
+        check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
         if t.batch_size % t.accumulate:
             found.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")

@@ -17,7 +17,7 @@ from odevit.train.callbacks import DivergedError, DivergenceGuard
 from odevit.train.captured import CapturedStep
 from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.integration import IntegrationSampler
+from odevit.train.integration import IntegrationSampler, OneWay
 from odevit.train.optimisers import make_optimiser
 from odevit.train.recipe import TrainRecipe
 
@@ -33,7 +33,7 @@ class OdeViTTrainer(Trainer):
         recipe: how to learn.
         batches: of the training split.
         validation: batches of the held-out split; the best model on it is kept in `best`.
-        sampler: draws the integration of each batch; None leaves the model's own.
+        sampler: draws the integration of each batch.
         best: folder for the best weights so far.
     """
 
@@ -45,7 +45,7 @@ class OdeViTTrainer(Trainer):
         recipe: TrainRecipe,
         batches: Batches,
         validation: Batches,
-        sampler: IntegrationSampler | None,
+        sampler: IntegrationSampler | OneWay,
         best: Path,
     ) -> None:
         # The Trainer wants to see data sets; it only ever gets batches from us.
@@ -82,12 +82,11 @@ class OdeViTTrainer(Trainer):
         return self.optimizer
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        if self.sampler is not None:
-            steps, horizon = self.sampler.draw(self.state.global_step)
-            if self._can_capture(inputs):
-                assert self.captured is not None
-                return self.captured(inputs, steps, horizon)
-            inputs = {**inputs, "steps": steps, "horizon": horizon}
+        steps, horizon = self.sampler.draw(self.state.global_step)
+        if self._can_capture(inputs):
+            assert self.captured is not None
+            return self.captured(inputs, steps, horizon)
+        inputs = {**inputs, "steps": steps, "horizon": horizon}
         return super().training_step(model, inputs, num_items_in_batch)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
@@ -101,8 +100,6 @@ class OdeViTTrainer(Trainer):
 
     def capture_all(self) -> None:
         """Compile and capture every (steps, horizon) pair now, on the first batch, so that no later step waits."""
-        if self.sampler is None:
-            return
         batch = next(iter(self.batches))
         if self._can_capture(batch) and self.captured is not None:
             for steps, horizon in self.sampler.pairs:
