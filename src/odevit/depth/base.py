@@ -10,8 +10,8 @@ from torch import nn
 
 from odevit.field.dynamics import Field
 from odevit.registry import Registry
-from odevit.shapes import Tokens
-from odevit.solver import Penalty, Save, Solution, Solver
+from odevit.shapes import Logits, Tokens
+from odevit.solver import Penalty, Save, Solution, Solver, Stop
 
 DEPTHS: Registry[type[Depth]] = Registry("depth")
 
@@ -25,6 +25,8 @@ class Integration:
         save: what to keep: "all", step numbers, or a `Save`.
         penalties: costs to accumulate along the way, by name.
         adjoint: gradients by the adjoint equation.
+        stop: when each sample has gone far enough, by name or as a `Stop`; None goes to the horizon.
+        read: states to logits, for a `stop` that asks the head.
     """
 
     solver: str | Solver | None = None
@@ -33,6 +35,8 @@ class Integration:
     save: Save | str | Iterable[int] | None = None
     penalties: Mapping[str, Penalty] | None = None
     adjoint: bool = False
+    stop: str | Stop | None = None
+    read: Callable[[Tokens], Logits] | None = None
 
 
 AS_CONFIGURED = Integration()

@@ -26,7 +26,13 @@ class StackedDepth(Depth):
         self.layers = nn.ModuleList(make_field() for _ in range(steps))
 
     def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        given = {"solver": how.solver, "steps": how.steps, "horizon": how.horizon, "adjoint": how.adjoint or None}
+        given: dict[str, object] = {
+            "solver": how.solver,
+            "steps": how.steps,
+            "horizon": how.horizon,
+            "adjoint": how.adjoint or None,
+            "stop": how.stop,
+        }
         problems = [
             f"{name}={value!r} was given, but {self.steps} untied layers are no equation to integrate; leave it out"
             for name, value in given.items()

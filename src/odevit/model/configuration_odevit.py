@@ -27,7 +27,7 @@ class OdeViTConfig(PreTrainedConfig):
         time_conditioned: whether the field knows the time.
         attention_dropout, hidden_dropout, drop_path: probabilities, one mask per trajectory.
         embedding_dropout: probability of the dropout on the embedded image.
-        depth: `ode`, or `stacked` for an ordinary ViT with `steps` untied layers.
+        depth: `ode`, `equilibrium` for its rest point, or `stacked` for an ordinary ViT with `steps` untied layers.
         solver: how the model is integrated unless told otherwise.
         steps: N, the number of steps; N means N.
         horizon: T, the length of the trajectory; a step is T/N long.

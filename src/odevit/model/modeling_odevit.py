@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from odevit.bundled import bundled_models
-from odevit.depth import DEPTHS, Integration
+from odevit.depth import DEPTHS, Depth, EquilibriumDepth, Integration, OdeDepth
 from odevit.field import NORMS, VectorField
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
@@ -23,7 +23,7 @@ from odevit.model.layout import TokenLayout
 from odevit.model.pooling import POOLINGS
 from odevit.model.weights import initialise, refuse_foreign_weights
 from odevit.shapes import AttentionMap, Logits, Pixels, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats
+from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop
 
 
 @dataclass
@@ -125,6 +125,9 @@ class OdeViTModel(OdeViTPreTrainedModel):
         save: Save | str | Iterable[int] | None = None,
         penalties: Mapping[str, Penalty] | None = None,
         adjoint: bool = False,
+        stop: str | Stop | None = None,
+        read: Callable[[Tokens], Logits] | None = None,
+        depth: str | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         interpolate_pos_encoding: bool = False,
@@ -138,6 +141,10 @@ class OdeViTModel(OdeViTPreTrainedModel):
             save: what to keep of the trajectory: "all", step numbers, or a `Save`.
             penalties: costs to accumulate along the trajectory.
             adjoint: gradients by the adjoint equation (solver `dopri5`, needs torchdiffeq).
+            stop: let each sample stop by itself: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
+                `trajectory.evaluations` says how far each went. Evaluation only.
+            read: states to logits, for a `stop` that asks the head; the classifier brings its own.
+            depth: "equilibrium" solves for the rest point instead of integrating, with the same weights.
             output_hidden_states: keep every state; the same as save="all".
             output_attentions: keep every attention map; turns fused attention off for this call.
             interpolate_pos_encoding: accept other image sizes by stretching the positions.
@@ -149,7 +156,8 @@ class OdeViTModel(OdeViTPreTrainedModel):
         keep = Save("all" if wants_states else keep.steps, keep.attentions or bool(wants_maps), keep.detach)
 
         x0 = self.embedding(pixel_values, interpolate_pos_encoding)
-        solution: Solution = self.depth(x0, Integration(solver, steps, horizon, keep, penalties, adjoint))
+        how = Integration(solver, steps, horizon, keep, penalties, adjoint, stop, read)
+        solution: Solution = self._depth(depth)(x0, how)
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
@@ -160,6 +168,20 @@ class OdeViTModel(OdeViTPreTrainedModel):
             stats=solution.stats,
         )
         return output if return_dict is None or return_dict else output.to_tuple()
+
+    def _depth(self, name: str | None) -> Depth:
+        """Another meaning of depth around the same field."""
+        own = self.depth
+        if name is None or name == self.config.depth:
+            return own
+        field = getattr(own, "field", None)
+        if field is None or not issubclass(DEPTHS[name], OdeDepth | EquilibriumDepth):
+            raise ValueError(
+                f"depth={name!r} for a model of depth {self.config.depth!r}: they share no field; "
+                "'ode' and 'equilibrium' can take each other's place"
+            )
+        # Around the field as it is: no copy, and no second owner of its weights.
+        return DEPTHS[name](lambda: field, solver=own.solver, steps=own.steps, horizon=own.horizon)
 
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
         """norm(x) and its pooled vector, for a state anywhere on a trajectory."""
@@ -208,8 +230,11 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
     ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
         """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
 
-        `options` are those of `OdeViTModel`: solver, steps, horizon, save, output_attentions, ...
+        `options` are those of `OdeViTModel`: solver, steps, horizon, stop, depth, save, output_attentions, ...
         """
+        if options.get("stop") is not None:
+            layout = self.layout(*pixel_values.shape[2:])
+            options["read"] = lambda state: self.readout(state, layout)
         encoded = self.odevit(pixel_values, **options)
         logits = self.classifier(encoded.pooler_output)
         output = OdeViTImageClassifierOutput(

@@ -1,6 +1,8 @@
 """How a step is made, and the loop that makes them: solve(field, x0, solver=, steps=) -> Solution."""
 
 from odevit.solver.adaptive import AdaptiveSolver as AdaptiveSolver
+from odevit.solver.anderson import anderson as anderson
+from odevit.solver.anytime import solve_until as solve_until
 from odevit.solver.base import SOLVERS as SOLVERS
 from odevit.solver.base import FixedStepSolver as FixedStepSolver
 from odevit.solver.base import Solver as Solver
@@ -20,6 +22,10 @@ from odevit.solver.save import Save as Save
 from odevit.solver.solution import Solution as Solution
 from odevit.solver.solution import Stats as Stats
 from odevit.solver.solve import solve as solve
+from odevit.solver.stop import STOPS as STOPS
+from odevit.solver.stop import Moment as Moment
+from odevit.solver.stop import Stop as Stop
+from odevit.solver.stop import make_stop as make_stop
 from odevit.solver.strang import Strang as Strang
 from odevit.solver.tableau import Tableau as Tableau
 from odevit.solver.tsit5 import Tsit5 as Tsit5

@@ -38,7 +38,8 @@ class Solution:
         states, times: the states asked for and their times.
         attentions: the attention maps, one for each evaluation, when asked for.
         penalties: mean over time of each penalty that was accumulated in the loop.
-        failure: why an adaptive solver stopped early.
+        failure: why an adaptive solver stopped early, or an equilibrium was not found.
+        evaluations, stop_times: of each sample, where samples went their own ways; None where all went together.
     """
 
     state: Tensor
@@ -49,6 +50,8 @@ class Solution:
     attentions: tuple[AttentionMap, ...] = ()
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
     failure: str | None = None
+    evaluations: Tensor | None = None
+    stop_times: Tensor | None = None
 
     @property
     def ok(self) -> bool:
