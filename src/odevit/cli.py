@@ -22,6 +22,7 @@ HELP = """odevit makes depth continuous: Vision Transformers as ordinary differe
       student.steps=24 objective.jasmin=1    any key of the recipe
   odevit eval RUN [key=value ...]            accuracy, NFE and time of a run
       steps=4,8,12,24 solver=euler,heun,rk4 horizon=6,12 data= split=test device=auto limit= cache= out=FILE.json
+      stop=kl:0.005,bound                    each image stops by itself: velocity, kl or bound, with a tolerance
   odevit predict IMAGE... [key=value ...]    classify images with the bundled model, or model=RUN
       top=3 solver= steps= horizon=
   odevit info                                versions, devices, and everything that has a name
@@ -105,16 +106,17 @@ def _eval(words: list[str]) -> int:
     if len(runs) != 1:
         raise ValueError(f"eval takes one run, {len(runs)} were given ({' '.join(runs)}); odevit eval RUN steps=4,8")
     table = Table(box=None, header_style="bold")
-    for column in ("solver", "steps", "horizon", "top-1", "top-3", "top-5", "NFE", "ms/image"):
-        table.add_column(column, justify="left" if column == "solver" else "right")
+    for column in ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image"):
+        table.add_column(column, justify="left" if column in ("solver", "stop") else "right")
     for each in verbs.evaluate(runs[0], **settings):
         score = each.score
         table.add_row(
             each.solver,
             str(each.steps),
             f"{each.horizon:g}",
+            each.stop,
             *(f"{100 * value:.2f}%" for value in (score.top1, score.top3, score.top5)),
-            str(score.nfe),
+            f"{score.nfe:.4g}",
             f"{score.milliseconds:.3f}",
         )
     Console().print(table)

@@ -63,6 +63,8 @@ class Evaluation:
     steps: int
     horizon: float
     score: Score
+    stop: str = ""
+    """The criterion by which each image stopped; empty when all went to the horizon."""
 
 
 def evaluate(
@@ -73,6 +75,7 @@ def evaluate(
     steps: int | Sequence[int] | None = None,
     solver: str | Sequence[str] | None = None,
     horizon: float | Sequence[float] | None = None,
+    stop: str | Sequence[str] | None = None,
     batch_size: int = 512,
     device: str = "auto",
     limit: int | None = None,
@@ -86,12 +89,15 @@ def evaluate(
         data: what to score on; the run's own data unless given.
         split: `test`, `validation` or `train`.
         steps, solver, horizon: one or several; the model's own unless given.
+        stop: let each image stop by itself, by one criterion or several: "kl", "velocity:0.05", "bound". The score
+            without one stands first, to compare with.
         batch_size: images at a time.
         device: `auto`, `cpu` or `cuda`.
         limit: only the first so many images.
         cache: a folder to keep decoded images in, for the next time.
         out: a file to write the scores to as JSON, with the device and the versions.
     """
+    from odevit.solver import make_stop
     from odevit.train.evaluate import evaluate_batches
     from odevit.train.record import device_name, versions
     from odevit.train.splits import choose_device, evaluation_batches
@@ -112,13 +118,17 @@ def evaluate(
     statistics = {"mean": config.image_mean, "std": config.image_std}
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=where, **statistics)
     stacked = config.depth == "stacked"
+    criteria = ["", *_several(stop, [])] if stop else [""]
+    for criterion in criteria[1:]:
+        make_stop(criterion)  # a misspelt name is better said before the first minute of work
     results = []
     for name in _several(solver, config.solver):
         for count in _several(steps, config.steps):
             for length in _several(horizon, config.horizon):
                 how = {} if stacked else {"solver": name, "steps": count, "horizon": length}
-                score = evaluate_batches(model, batches, **how)
-                results.append(Evaluation(name, count, length, score))
+                for criterion in criteria:
+                    score = evaluate_batches(model, batches, **how, stop=criterion or None)
+                    results.append(Evaluation(name, count, length, score, criterion))
     if out is not None:
         report = {
             "model": os.fspath(run),

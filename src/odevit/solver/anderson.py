@@ -36,9 +36,9 @@ def anderson(
 ) -> FixedPoint:
     """x_{n+1} = sum_i a_i g(x_i), a = argmin |sum_i a_i (g(x_i) - x_i)|, sum_i a_i = 1, over the last `memory` states.
 
-    For a linear g it is GMRES. Samples whose residual is below the tolerance leave the batch. When its residual grows, a
-    sample forgets its history and goes on with the plain iteration from where it is: near a saddle the plain one leaves
-    again, as the trajectory does, while an extrapolation would settle there.
+    For a linear g it is GMRES. Samples whose residual is below the tolerance leave the batch. When its residual grows,
+    a sample forgets its history and goes on with the plain iteration from where it is: near a saddle the plain one
+    leaves again, as the trajectory does, while an extrapolation would settle there.
 
     Args:
         g: states and the numbers of their samples in the batch to the next states.
