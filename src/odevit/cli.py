@@ -23,6 +23,10 @@ HELP = """odevit makes depth continuous: Vision Transformers as ordinary differe
   odevit eval RUN [key=value ...]            accuracy, NFE and time of a run
       steps=4,8,12,24 solver=euler,heun,rk4 horizon=6,12 data= split=test device=auto limit= cache= out=FILE.json
       stop=kl:0.005,bound                    each image stops by itself: velocity, kl or bound, with a tolerance
+  odevit analyze RUN [key=value ...]         how stable a run is: figures, numbers and a verdict on one page
+      data= split=test limit=1000 out=FOLDER device=auto cache= seed=0
+  odevit explore IMAGE... [key=value ...]    films of the attention over integration time, as GIF (and MP4 with ffmpeg)
+      model=RUN out=FOLDER steps= horizon= solver= seconds=6
   odevit predict IMAGE... [key=value ...]    classify images with the bundled model, or model=RUN
       top=3 solver= steps= horizon=
   odevit info                                versions, devices, and everything that has a name
@@ -123,6 +127,29 @@ def _eval(words: list[str]) -> int:
     return 0
 
 
+def _analyze(words: list[str]) -> int:
+    from odevit import verbs
+    from odevit.report import analyse
+
+    runs, settings = _split(words, analyse)
+    if len(runs) != 1:
+        raise ValueError(f"analyze takes one run, {len(runs)} were given ({' '.join(runs)}); odevit analyze RUN")
+    print(verbs.analyze(runs[0], **settings))
+    return 0
+
+
+def _explore(words: list[str]) -> int:
+    from odevit import verbs
+    from odevit.explore import explore
+
+    images, settings = _split(words, explore)
+    if not images:
+        raise ValueError("explore takes one image or more; odevit explore cat.png")
+    for path in verbs.explore(images, **settings):
+        print(path)
+    return 0
+
+
 def _predict(words: list[str]) -> int:
     from odevit import verbs
 
@@ -152,6 +179,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "distill": _distill,
     "eval": _eval,
+    "analyze": _analyze,
+    "explore": _explore,
     "predict": _predict,
     "info": _info,
 }

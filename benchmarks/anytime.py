@@ -1,0 +1,129 @@
+"""How much does it save to let each image stop by itself? Chosen on held-out images, measured once on the test split.
+
+    python -m benchmarks.anytime OUT.json MODEL DATA [VALIDATION] [TEST]
+
+VALIDATION (2,000) images of the held-out split are integrated once on each grid with the head asked at every step, and
+every criterion and tolerance is tried on those answers. The cheapest that loses no more than MARGIN points against the
+model's own steps is run for real on the first TEST (2,000) images of the test split, the two ways in turn, three times
+each; the ratio of their best times counts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odevit import verbs
+from odevit.solver import Moment, make_stop
+from odevit.train.evaluate import evaluate_batches
+from odevit.train.record import device_name, versions
+from odevit.train.splits import evaluation_batches
+
+# steps, horizon in multiples of the model's own: its own step, and coarser ones that may go on beyond the horizon.
+GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0)]
+CRITERIA = ["kl:0.001", "kl:0.002", "kl:0.003", "kl:0.005", "kl:0.007", "kl:0.01", "kl:0.02"]
+CRITERIA += ["bound:1", "bound:1.5", "bound:2", "bound:3", "bound:4", "bound:6", "bound:8"]
+MARGIN = 0.1
+ROUNDS = 3
+
+
+@torch.no_grad()
+def answers(model: Any, batches: Any, steps: int, horizon: float) -> tuple[Tensor, Tensor]:
+    """Logits after every step [step, image, label], and labels."""
+    found, labels = [], []
+    for batch in batches:
+        states = model(batch["pixel_values"], steps=steps, horizon=horizon, save="all").trajectory.states
+        found.append(torch.stack([model.readout(state) for state in states]))
+        labels.append(batch["labels"])
+    return torch.cat(found, dim=1), torch.cat(labels)
+
+
+def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """At which step each image stops, and its logits there: what `solve_until` does, from answers that are known."""
+    stop, last = make_stop(name), len(logits) - 1
+    when = torch.full((logits.shape[1],), last)
+    waiting = torch.ones_like(when, dtype=torch.bool)
+    nothing = torch.zeros(logits.shape[1], 1)
+    for n in range(2, last):
+        done = stop(Moment(1.0, nothing, nothing, list(logits[max(0, n - 2) : n + 1]))) & waiting
+        when[done] = n
+        waiting &= ~done
+    return when, logits[when, torch.arange(len(when))]
+
+
+def candidates(model: Any, batches: Any, own: float) -> Iterator[dict[str, Any]]:
+    for steps, multiple in GRIDS:
+        horizon = multiple * model.config.horizon
+        logits, labels = answers(model, batches, steps, horizon)
+        for name in CRITERIA:
+            when, chosen = stopped(logits, name)
+            top1 = (chosen.argmax(-1) == labels).double().mean().item()
+            yield {
+                "steps": steps,
+                "horizon": horizon,
+                "stop": name,
+                "top1": top1,
+                "lost": 100 * (own - top1),
+                "nfe": when.double().mean().item(),
+            }
+
+
+def main() -> None:
+    out, name, data, *rest = sys.argv[1:]
+    held_out, tested = (int(each) for each in (rest + ["2000", "2000"][len(rest) :]))
+    model = verbs.load_model(name).eval()
+    config = model.config
+    with tempfile.TemporaryDirectory() as cache:
+        dataset = verbs._data_of(name, data, config.image_size, cache)
+    pixels = {"mean": config.image_mean, "std": config.image_std}
+    validation = evaluation_batches(dataset, "validation", 100, limit=held_out, **pixels)
+    logits, labels = answers(model, validation, config.steps, config.horizon)
+    own = (logits[-1].argmax(-1) == labels).double().mean().item()
+    tried = sorted(candidates(model, validation, own), key=lambda each: each["nfe"])
+    fine = [each for each in tried if each["lost"] <= MARGIN]
+    best = fine[0]
+    print(f"held out: {own:.2%} in {config.steps} steps; chosen {best}", flush=True)
+
+    test = evaluation_batches(dataset, "test", 100, limit=tested, **pixels)
+    scores: dict[str, list[Any]] = {"all": [], "stopped": []}
+    for _ in range(ROUNDS):
+        scores["all"].append(evaluate_batches(model, test))
+        how = {key: best[key] for key in ("steps", "horizon", "stop")}
+        scores["stopped"].append(evaluate_batches(model, test, **how))
+    time = {key: min(each.milliseconds for each in runs) for key, runs in scores.items()}
+    full, early = scores["all"][0], scores["stopped"][0]
+    report = {
+        "command": f"python -m benchmarks.anytime {Path(out).name} {name} DATA {held_out} {tested}",
+        "device": device_name(torch.device("cpu")),
+        "versions": versions(),
+        "validation_images": held_out,
+        "test_images": tested,
+        "chosen": best,
+        "test": {
+            "steps": config.steps,
+            "top1": full.top1,
+            "stopped_top1": early.top1,
+            "lost": 100 * (full.top1 - early.top1),
+            "nfe": full.nfe,
+            "stopped_nfe": early.nfe,
+            "nfe_saved": 1 - early.nfe / full.nfe,
+            "milliseconds": time["all"],
+            "stopped_milliseconds": time["stopped"],
+            "time_saved": 1 - time["stopped"] / time["all"],
+            "rounds": {key: [each.milliseconds for each in runs] for key, runs in scores.items()},
+        },
+        "tried": tried,
+    }
+    Path(out).write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report["test"], indent=2))
+
+
+if __name__ == "__main__":
+    main()
