@@ -13,8 +13,11 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: $(READY)   ## see a model at work
+demo: $(READY)   ## see a model at work, then turn a ViT into an equation (three minutes)
 	@$(BIN)/python examples/demo.py $(IMAGES)
+	@echo "Now a ViT learns digits, and an equation learns from it: about three minutes."
+	@$(ONE_THREAD) $(BIN)/odevit distill out=runs/demo overwrite=true
+	@echo "Teacher and student in pictures: runs/demo/report.html"
 
 test: $(READY) check   ## lint, types and the whole test suite
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -q

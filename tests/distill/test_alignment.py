@@ -65,7 +65,9 @@ def test_temperature_goes_from_one_layer_to_uniform():
 
 
 def test_more_checkpoints_than_steps_are_refused():
-    with pytest.raises(ValueError, match=r"3 checkpoints .* do not fit into 2 steps; take at least 3"):
+    with pytest.raises(
+        ValueError, match=r"3 checkpoints .* do not fit into 2 steps; take at least 3 steps, or match the last"
+    ):
         Alignment("uniform", (1.0, 1.0, 1.0)).indices(2)
 
 

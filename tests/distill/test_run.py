@@ -5,13 +5,21 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
+from transformers import (
+    ResNetConfig,
+    ResNetForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessorPil,
+)
 
 from odevit import OdeStudent, verbs
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
-from odevit.distill.run import comparison
+from odevit.distill.compose import compose_distillation
+from odevit.distill.run import comparison, data_for
 from odevit.train.callbacks import read_metrics
+from odevit.train.splits import read_data
 
 SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128}
 
@@ -57,6 +65,7 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
     assert [row["model"] for row in comparison(folder)] == ["teacher", "student distilled"]
     card = (folder / "README.md").read_text()
     assert f"{record['agreement']:.2%}" in card
+    assert f"{record['agreement']:.2%} of 359 test images" in (folder / "report.html").read_text()
     assert f"{record['params']:,}" in card
     losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     assert losses[-1] < losses[0]
@@ -64,7 +73,8 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
 
 def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
     small = {"teacher_train.epochs": 1, "model.hidden_size": 16, "model.num_attention_heads": 2, "model.steps": 2}
-    folder = verbs.distill(out=tmp_path / "run", **SMALL, **small, **{"train.steps": [2, 4], "student.steps": 4})
+    steps = {"train.steps": [2, 4], "student.steps": 4, "student.registers": 2}
+    folder = verbs.distill(out=tmp_path / "run", **SMALL, **small, **steps)
     rows = json.loads((folder / "comparison.json").read_text())
     assert [row["model"] for row in rows] == ["teacher", "student from scratch", "student distilled"]
     assert rows[1]["params"] == rows[2]["params"], "the same architecture"
@@ -95,7 +105,8 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train.steps": [2]}, r"3 checkpoints .* do not fit into 2 steps"),
+        ({"train.steps": [2]}, r"3 checkpoints .* do not fit into 2 steps; take at least 3 .* \(objective.path=last\)"),
+        ({"student.steps": 2, "stopping.bound": "curvature"}, r"3 checkpoints .* do not fit into 2 steps"),
         ({"objective.path": "none"}, r"objective.path='none'"),
         ({"compare": True}, r"compare=true is for teachers that are trained here"),
     ],
@@ -111,8 +122,40 @@ def test_a_head_that_does_not_match_the_data(tmp_path):
         num_labels=7,
     )  # fmt: skip
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
-    with pytest.raises(ValueError, match=r"knows 7 classes, the data has 10"):
+    with pytest.raises(ValueError, match=r"knows 7 classes, the data has 10; train a head .* head_only=true"):
         verbs.distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
+
+
+def test_a_teacher_without_a_head(vit, tmp_path):
+    ViTForImageClassification.from_pretrained(vit).vit.save_pretrained(tmp_path / "body")
+    with pytest.raises(ValueError, match=r"ViTModel without a classification head; .* head_only=true"):
+        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "body", compare=False, **SMALL)
+
+
+def test_a_teacher_without_hidden_states(tmp_path):
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10)
+    ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
+    with pytest.raises(ValueError, match=r"a teacher without hidden states: ResNet.*Choose a Vision Transformer"):
+        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "resnet", compare=False, **SMALL)
+
+
+def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
+    """Statistics that differ are no error here, for the images are not normalised yet: the teacher's are taken."""
+    recipe = compose_distillation([f"teacher={vit}", "compare=false"])
+    teacher = Teacher(str(vit))
+    own, data = read_data(recipe, 8), data_for(recipe, teacher)
+    assert (data.mean, data.std) == ((0.4,) * 3, (0.3,) * 3)
+    assert own.mean != data.mean
+    teacher.check_pixels(data.mean, data.std)
+    with pytest.raises(ValueError, match=r"normalise the data as the teacher wants it: mean=\[0.4"):
+        teacher.check_pixels(own.mean, own.std)
+
+
+def test_the_last_state_alone_can_be_met_in_fewer_steps_than_layers(vit, tmp_path):
+    settings = {"objective.path": "last", "student.steps": 2, "train.steps": [2]}
+    folder = verbs.distill(out=tmp_path / "run", teacher=vit, compare=False, **SMALL, **settings)
+    assert json.loads((folder / "record.json").read_text())["nfe"] == 2
+    assert (folder / "report.html").exists()
 
 
 def test_a_teacher_given_to_train_alone_is_refused(vit):

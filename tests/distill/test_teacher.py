@@ -131,7 +131,7 @@ def test_what_is_no_teacher():
         Teacher(torch.nn.Linear(2, 2).eval())
     with pytest.raises(ConfigError, match=r"replaced by an equation; call .unload\(\)"):
         Teacher(get_ode_model(make("vit")))
-    with pytest.raises(ValueError, match=r"knows 5 classes, the data has 7"):
+    with pytest.raises(ValueError, match=r"knows 5 classes, the data has 7; train a head for this data first"):
         Teacher(make("vit-classifier")).check_labels(7)
 
 

@@ -82,7 +82,7 @@ class Alignment:
         if count > steps:
             raise ValueError(
                 f"{count} checkpoints (the teacher's layers) do not fit into {steps} steps; "
-                f"take at least {count} steps, or match fewer layers"
+                f"take at least {count} steps, or match the last state alone (objective.path=last)"
             )
         fractions = torch.tensor(self.shares, dtype=torch.float64).cumsum(0).tolist()
         found: list[int] = []

@@ -35,6 +35,8 @@ class OdeEncoderConfig:
         time_conditioned: whether the field knows the time.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
             that get their positions inside attention (rotary), which the field's attention does not have.
+        registers: learned tokens of the student's own, which its teacher has not: they go through the equation behind
+            the teacher's tokens and are left there when it ends. The paper's students have 10.
         init: `spectral` (every projection starts with spectral norm 1) or `average` (every weight of the field is the
             mean of the corresponding weights of the teacher's blocks; needs equal shapes).
     """
@@ -53,6 +55,7 @@ class OdeEncoderConfig:
     residual_scale: float | None = None
     time_conditioned: bool = False
     positions: bool | str = "auto"
+    registers: int = 0
     init: str = "spectral"
 
     def __post_init__(self) -> None:
@@ -126,6 +129,7 @@ class OdeEncoderConfig:
         check("norm_eps", eps is None or (_number(eps) and eps > 0), "None or a number > 0")
         check("leak", _number(self.leak) and self.leak >= 0, "a number >= 0")
         check("residual_scale", self.residual_scale is None or _number(self.residual_scale), "None or a number")
+        check("registers", _whole(self.registers, 0), "a whole number, at least 0")
         check("positions", self.positions in (True, False, "auto"), "True, False or 'auto'")
         if not found and self.hidden_size is not None and heads is not None and self.hidden_size % heads:
             fitting = [n for n in range(1, 33) if self.hidden_size % n == 0]

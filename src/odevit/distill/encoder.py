@@ -1,4 +1,4 @@
-"""x(T) = Q z(T), dz/dt = f(z), z(0) = P x(0) + p: one equation in the place of a list of blocks."""
+"""x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r]: one equation in the place of a list of blocks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from odevit.solver import Solution
 
 
 class OdeEncoder(nn.Module):
-    """x(T) = Q z(T), dz/dt = f(z), z(0) = P x(0) + p.
+    """x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r].
 
     Called like any of the blocks it replaces: whatever they are given beside the tokens (masks, rotary embeddings,
     flags) is accepted and has no meaning here. P and Q are there when the student's width is not the teacher's, the
-    positions p when the configuration asks for them.
+    positions p and the registers r when the configuration asks for them. Nothing outside sees the registers: they are
+    appended on the way in and left behind on the way out.
 
     Args:
         config: a resolved configuration: no None that stands for the teacher's value.
@@ -57,6 +58,10 @@ class OdeEncoder(nn.Module):
                 raise ValueError("positions=True needs to know where the patches stand; pass the layout of the tokens")
             self.positions = nn.Parameter(torch.empty(1, layout.num_patches, dim))
             nn.init.trunc_normal_(self.positions, std=0.02)
+        self.registers: nn.Parameter | None = None
+        if config.registers:
+            self.registers = nn.Parameter(torch.empty(1, config.registers, dim))
+            nn.init.trunc_normal_(self.registers, std=0.02)
 
     @property
     def field(self) -> VectorField:
@@ -66,7 +71,11 @@ class OdeEncoder(nn.Module):
         return field
 
     def integrate(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        """The trajectory that starts at the embedded image `x0`, in the teacher's width."""
+        """The trajectory that starts at the embedded image `x0`, in the teacher's width and with the teacher's tokens.
+
+        Attention maps that are asked for are those of the equation: the student's registers are their last rows and
+        columns.
+        """
         solution = self.depth(self.enter(x0), how)
         return replace(
             solution,
@@ -79,15 +88,19 @@ class OdeEncoder(nn.Module):
         return (state,) if self.as_tuple else state
 
     def enter(self, x: Tokens) -> Tokens:
-        """z = P x + p."""
+        """z = [P x + p; r]."""
         # The frozen parts may be in half precision; the field is trained in its own.
         x = x.to(next(self.depth.field.parameters()).dtype)
         if self.in_proj is not None:
             x = self.in_proj(x)
-        return x if self.positions is None else x + self._positions(x.shape[1])
+        if self.positions is not None:
+            x = x + self._positions(x.shape[1])
+        return x if self.registers is None else torch.cat([x, self.registers.expand(len(x), -1, -1)], dim=1)
 
     def leave(self, z: Tokens) -> Tokens:
-        """x = Q z."""
+        """x = Q z, without the registers."""
+        if self.registers is not None:
+            z = z[:, : z.shape[1] - self.registers.shape[1]]
         return z if self.out_proj is None else self.out_proj(z)
 
     def _positions(self, tokens: int) -> Tensor:

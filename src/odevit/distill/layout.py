@@ -1,8 +1,8 @@
-"""[ CLS | registers | patches ]: where each kind of token stands in the models of others."""
+"""[ CLS | registers | patches ]: where each kind of token stands in the models of others, and in their students."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -14,7 +14,15 @@ CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 
 @dataclass(frozen=True)
 class PrefixLayout(TokenLayout):
-    """[ CLS | registers | patches ]: Hugging Face's and timm's order. DeiT's distillation token is a register."""
+    """[ CLS | registers | patches | appended ]: Hugging Face's and timm's order, and what a student puts behind it.
+
+    DeiT's distillation token is a register.
+
+    Args:
+        num_appended: how many registers of a student follow the patches; none in the teacher itself.
+    """
+
+    num_appended: int = 0
 
     @property
     def registers(self) -> slice:
@@ -24,8 +32,22 @@ class PrefixLayout(TokenLayout):
     def patches(self) -> slice:
         return slice(self.registers.stop, self.registers.stop + self.num_patches)
 
+    @property
+    def appended(self) -> slice:
+        return slice(self.patches.stop, self.patches.stop + self.num_appended)
+
     def __len__(self) -> int:
-        return self.patches.stop
+        return self.appended.stop
+
+
+def with_registers(layout: TokenLayout, count: int) -> TokenLayout:
+    """The layout of the same tokens with `count` registers behind them. CLS and patches stay where they are."""
+    if count == 0:
+        return layout
+    if isinstance(layout, PrefixLayout) and layout.num_registers:
+        # One slice cannot name registers on both sides of the patches: the teacher's keep the name.
+        return replace(layout, num_appended=count)
+    return TokenLayout(layout.has_cls, layout.grid, layout.num_registers + count)
 
 
 def patch_convolution(model: nn.Module) -> nn.Conv2d | None:

@@ -69,6 +69,10 @@ def distill_recipe(recipe: DistillRecipe, command: str = "") -> Path:
         trained_part(recipe, "scratch")
         if main:
             (folder / "comparison.json").write_text(json.dumps(comparison(folder), indent=2) + "\n")
+    if main:
+        from odevit.distill.report import write_report  # matplotlib is slow to import, and only needed here
+
+        print(f"report: {write_report(recipe, teacher, data, comparison(folder), device)}")
     return folder
 
 
@@ -94,11 +98,12 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     model, train = replace(recipe.model), recipe.teacher_train
     if part == "scratch":
         student, train = recipe.student, recipe.train
-        layers = OdeViTConfig(**recipe.model_settings()).steps
+        teacher = OdeViTConfig(**recipe.model_settings())
         model.depth, model.solver, model.steps = "ode", student.solver, student.steps  # type: ignore[attr-defined]
-        model.horizon = student.horizon or float(layers)  # type: ignore[attr-defined]
+        model.horizon = student.horizon or float(teacher.steps)  # type: ignore[attr-defined]
         model.leak, model.norm = student.leak, student.norm  # type: ignore[attr-defined]
         model.mlp_ratio, model.bias = student.mlp_ratio, student.bias  # type: ignore[attr-defined]
+        model.num_register_tokens = teacher.num_register_tokens + student.registers  # type: ignore[attr-defined]
     return Recipe(
         name=f"{recipe.name}/{part}",
         out=str(recipe.folder / part),
@@ -131,7 +136,9 @@ def measure(recipe: DistillRecipe, teacher: Teacher, data: DataSet, place: Place
     tokens = teacher.layout().cls if how.tokens == "cls" else slice(None)
     distances = layer_distances((teacher.states(batch["pixel_values"]) for batch in batches), tokens)
     alignment = Alignment(how.kind, distances, how.temperature)
-    for steps in recipe.train.steps or [recipe.student_config().steps]:
+    own = recipe.student_config().steps
+    matched = [] if recipe.objective.path == "last" else recipe.train.steps or [own]
+    for steps in [*matched, own] if recipe.stopping.bound else matched:
         alignment.indices(steps)  # too few steps for the teacher's layers are better said now than at the first batch
     return alignment
 

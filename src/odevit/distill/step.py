@@ -119,9 +119,8 @@ class Distillation(nn.Module):
         goal, depth = self.objective, self.student.encoder.depth
         own = depth.steps if steps is None else steps
         held = 1.0 if horizon is None else horizon / depth.horizon
-        meetings = self.alignment.indices(own)
-        if goal.path == "last":
-            meetings = meetings[-1:]
+        # The last layer is met at the end, however few steps lead there.
+        meetings = (own,) if goal.path == "last" else self.alignment.indices(own)
         # Past its own horizon a student has arrived: the last target stays, for a stretch of the same step size.
         total = max(own, round(own * held))
         kept = (*meetings, total) if total > own else meetings
@@ -201,7 +200,9 @@ class Distillation(nn.Module):
             )
         # The map that led to the state at step n was made in that step: the last one of its evaluations.
         per_step = len(solution.attentions) // solution.stats.steps
-        made = [solution.attentions[n * per_step - 1] for n in meetings]
+        # The teacher knows nothing of the student's registers: its tokens alone are compared.
+        tokens = told.states[0].shape[1]
+        made = [solution.attentions[n * per_step - 1][..., :tokens, :tokens] for n in meetings]
         wanted = told.attentions[-len(meetings) :]
         parts: dict[str, Any] = {}
         for name, distance in (("attention_l1", attention_l1), ("attention_kl", attention_kl)):
@@ -219,6 +220,8 @@ class Distillation(nn.Module):
         dynamics = encoder.field.dynamics(encoder.enter(states[0]))
         length = encoder.depth.horizon / steps
         starts = states[-len(meetings) - 1 : -1]
+        # The teacher's states have no registers of the student's: every stretch begins with the learned ones. What the
+        # registers gather on the whole way is learned when forcing ends.
         for end, start in zip(meetings, starts, strict=True):
             stretch = solve(
                 dynamics,

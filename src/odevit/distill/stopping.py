@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback
 
 from odevit.analysis.lipschitz import local_lipschitz
+from odevit.depth import Integration
 from odevit.distill.step import Distillation
 from odevit.field import DotProductAttention
 from odevit.objectives import approximation_bound, curvature, weight_bound
@@ -93,9 +94,10 @@ class BoundStopping(TrainerCallback):
         depth = encoder.depth
         told = self.network.teacher.states(self.images)
         # The bound is one of Euler's method on the path as it is integrated.
-        solution = student.states(self.images, solver="euler", save="all")
+        solution = depth(encoder.enter(told[0]), Integration(solver="euler", save="all"))
+        states = [encoder.leave(state) for state in solution.states]
         tokens = self._tokens()
-        met = [solution.states[n][:, tokens] for n in self.network.alignment.indices(depth.steps)]
+        met = [states[n][:, tokens] for n in self.network.alignment.indices(depth.steps)]
         gaps = [(x - h[:, tokens]).float() for x, h in zip(met, told[1:], strict=True)]
         if recipe.error == "norm":
             errors = [gap.flatten(1).norm(dim=1).mean().item() for gap in gaps]
@@ -103,11 +105,11 @@ class BoundStopping(TrainerCallback):
             errors = [gap.square().mean().item() for gap in gaps]
         lipschitz = recipe.lipschitz
         if lipschitz == 0:
-            state = encoder.enter(solution.states[-1][:4])
-            start = encoder.enter(solution.states[0][:4])
+            # In the equation's own coordinates, with its registers as they have become.
+            start, *_, state = (each[:4] for each in solution.states)
             lipschitz = local_lipschitz(encoder.field, state, depth.horizon, x0=start).value.max().item()
         if recipe.bound == "curvature":
-            path = [state[:, tokens] for state in solution.states]
+            path = [state[:, tokens] for state in states]
             bent = curvature(path, solution.times).mean().item()
             return errors, float(approximation_bound(bent, lipschitz, depth.steps, depth.horizon)), lipschitz
         attention = encoder.field.attention

@@ -18,6 +18,7 @@ from odevit.depth.base import AS_CONFIGURED
 from odevit.distill.anatomy import Anatomy, blank
 from odevit.distill.configuration import OdeEncoderConfig
 from odevit.distill.encoder import OdeEncoder
+from odevit.distill.layout import with_registers
 from odevit.distill.origin import describe, rebuild
 from odevit.distill.pixels import PROCESSOR
 from odevit.field import VectorField
@@ -90,7 +91,7 @@ class OdeStudent(nn.Module):
             pixel_values: [batch, channel, height, width], normalised as for the original.
             solver, steps, horizon: how to integrate this time; the weights do not change.
             output_hidden_states: every state of the trajectory, the start included, in the teacher's width.
-            output_attentions: one map for each evaluation of the field.
+            output_attentions: one map for each evaluation of the field; `inner_layout` says which token is which.
             kwargs: whatever else the original's forward takes, masks excepted.
         """
         self._refuse_masks(kwargs)
@@ -167,6 +168,10 @@ class OdeStudent(nn.Module):
             return self.anatomy.layout(self.model)
         height, width = pixel_values.shape[-2:]
         return self.anatomy.layout(self.model, (height, width))
+
+    def inner_layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
+        """The same inside the equation, where the student's own registers stand behind the teacher's tokens."""
+        return with_registers(self.layout(pixel_values), self.config.registers)
 
     def unload(self) -> nn.Module:
         """The model that was operated on, as it was."""

@@ -22,6 +22,8 @@ from odevit.model.layout import TokenLayout
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.shapes import AttentionMap, Logits, Pixels, Tokens
 
+GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
+
 
 @dataclass(frozen=True)
 class TeacherOutput:
@@ -68,7 +70,10 @@ class Teacher(nn.Module):
         try:
             self.anatomy = examine(self.model)
         except ValueError as error:
-            raise ValueError(f"a teacher without hidden states: {error}") from error
+            raise ValueError(
+                f"a teacher without hidden states: {error}. Choose a Vision Transformer: ViT, DeiT, DINO, CLIP, "
+                "SigLIP, one of timm's, or our own with depth='stacked'"
+            ) from error
         self.processor = processor
         self.pixel_statistics = _agreed(statistics_of(processor, self.model), image_mean, image_std)
 
@@ -135,8 +140,7 @@ class Teacher(nn.Module):
             raise ValueError(self._headless())
         if self.anatomy.labels != num_classes:
             raise ValueError(
-                f"the teacher's head knows {self.anatomy.labels} classes, the data has {num_classes}; "
-                "match hidden states only, or fine-tune the teacher's head on this data first"
+                f"the teacher's head knows {self.anatomy.labels} classes, the data has {num_classes}; {GIVE_A_HEAD}"
             )
 
     def train(self, mode: bool = True) -> Teacher:
@@ -145,8 +149,8 @@ class Teacher(nn.Module):
 
     def _headless(self) -> str:
         return (
-            f"the teacher is a {type(self.model).__name__} without a classification head; match its hidden states or "
-            "its pooled vector, or pass its ...ForImageClassification"
+            f"the teacher is a {type(self.model).__name__} without a classification head; pass its "
+            f"...ForImageClassification, or {GIVE_A_HEAD}"
         )
 
     def _maps(self, output: Any) -> tuple[AttentionMap, ...]:
