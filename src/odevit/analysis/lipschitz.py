@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from odevit.analysis.estimate import Estimate as Estimate
 from odevit.field.dynamics import Dynamics, Field
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value for each sample, and how much the last iteration still changed it, relatively."""
-
-    value: Tensor
-    error: Tensor
 
 
 def local_lipschitz(

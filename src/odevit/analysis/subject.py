@@ -141,7 +141,7 @@ def _student(model: OdeStudent) -> Subject:
         embed=lambda pixels: encoder.enter(model.embed(pixels)),
         logits=logits,
         outside=encoder.leave,
-        layout=model.layout(),
+        layout=model.inner_layout(),
         solver=encoder.depth.solver,
         steps=encoder.depth.steps,
         horizon=encoder.depth.horizon,

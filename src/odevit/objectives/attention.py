@@ -28,7 +28,7 @@ def attention_l1(student: AttentionMap, teacher: AttentionMap, *, mass: float = 
     if not 0.0 < mass <= 1.0:
         raise ValueError(f"mass={mass}; expected a share of the row in (0, 1], 1 takes every key")
     p, q = _comparable(student, teacher)
-    chosen = _mass_holders(q, mass)
+    chosen = mass_holders(q, mass)
     distance = ((p - q).abs() * chosen).sum(dim=-1)
     return {"loss": distance.mean(), "keys": chosen.sum(dim=-1).mean(dtype=distance.dtype)}
 
@@ -45,7 +45,7 @@ def attention_kl(student: AttentionMap, teacher: AttentionMap) -> dict[str, Tens
     return {"loss": divergence.mean()}
 
 
-def _mass_holders(rows: Tensor, mass: float) -> Tensor:
+def mass_holders(rows: Tensor, mass: float) -> Tensor:
     """Whether each key belongs to the smallest set that holds `mass` of its row."""
     if mass == 1.0:
         # The running sum may reach 1 by rounding before the last key.

@@ -1,0 +1,105 @@
+"""The bound of attention is a bound, and sharp rows and flat rows both make it smaller."""
+
+import importlib
+
+import pytest
+import torch
+
+from odevit.analysis import attention_bound, local_lipschitz
+from odevit.field import ATTENTIONS, Dynamics, VectorField
+from odevit.field.attention import DotProductAttention
+from odevit.objectives import g
+
+TOKENS, DIM, HEADS = 5, 6, 2
+
+
+def dense_norm(function, x):
+    """|d function / dx|_2 of each sample from the whole Jacobian."""
+    norms = []
+    for one in x.split(1):
+        jacobian = torch.func.jacrev(function)(one)
+        norms.append(torch.linalg.matrix_norm(jacobian.reshape(one.numel(), one.numel()), ord=2))
+    return torch.stack(norms)
+
+
+def random_attention(scale, bias=True):
+    attention = DotProductAttention(DIM, HEADS, bias).double()
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=scale)
+    return attention.requires_grad_(False)
+
+
+@pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("size", [0.1, 1.0, 5.0])
+def test_never_below_the_dense_jacobian(scale, size):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        attention = random_attention(scale, bias=seed % 2 == 0)
+        x = size * torch.randn(6, TOKENS, DIM, dtype=torch.float64)
+        dense = dense_norm(lambda one, attention=attention: attention(one, observer=lambda _: None), x)
+        assert (dense <= attention_bound(attention, x) * (1 + 1e-12)).all()
+
+
+def test_reached_where_attention_only_averages():
+    """Queries of zero: P is the constant 1/T, G is linear, and the bound is what it says: |W_V| |W_O| for one head."""
+    attention = DotProductAttention(DIM, 1).double().requires_grad_(False)
+    attention.q_proj.weight.zero_()
+    attention.k_proj.weight.zero_()
+    attention.o_proj.weight.copy_(2.0 * torch.eye(DIM))
+    x = torch.randn(3, TOKENS, DIM, dtype=torch.float64)
+    expected = dense_norm(lambda one: attention(one, observer=lambda _: None), x)
+    torch.testing.assert_close(attention_bound(attention, x), expected)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+def test_tighter_than_with_one_half_for_the_softmax(scale, monkeypatch):
+    attention = random_attention(scale)
+    x = torch.randn(20, TOKENS, DIM, dtype=torch.float64)
+    found = attention_bound(attention, x)
+    assert g(torch.rand(50, 4).softmax(-1), 1).max() <= 0.5
+    module = importlib.import_module("odevit.analysis.attention_bound")  # the function of that name hides it
+    monkeypatch.setattr(module, "g", lambda rows, k: torch.full_like(rows[..., 0], 0.5))
+    coarse = attention_bound(attention, x)
+    assert (found <= coarse).all()
+    assert (found < coarse).any()
+
+
+def test_the_same_constant_on_all_keys_changes_nothing():
+    attention = random_attention(1.0)
+    x = torch.randn(4, TOKENS, DIM, dtype=torch.float64)
+    before = attention_bound(attention, x)
+    attention.k_proj.bias.add_(torch.randn(DIM, dtype=torch.float64))
+    attention.v_proj.bias.add_(torch.randn(DIM, dtype=torch.float64))
+    torch.testing.assert_close(attention_bound(attention, x), before)
+
+
+def test_one_token_has_the_norm_of_its_matrices():
+    attention = random_attention(1.0)
+    x = torch.randn(3, 1, DIM, dtype=torch.float64)
+    dense = dense_norm(lambda one: attention(one, observer=lambda _: None), x)
+    assert (dense <= attention_bound(attention, x)).all()
+
+
+def test_the_field_stays_below_norm_times_bound():
+    field = VectorField(DIM, HEADS, norm="layer").double().requires_grad_(False)
+    branch = field.components["attention"]
+    x = torch.randn(4, TOKENS, DIM, dtype=torch.float64)
+    measured = local_lipschitz(Dynamics({"attention": branch}, anchor=x), x, iterations=100).value
+    limit = dense_norm(branch.norm, x) * attention_bound(field.attention, branch.norm(x))
+    assert (measured <= limit).all()
+
+
+def test_samples_do_not_see_each_other_and_single_precision_is_accepted():
+    attention = random_attention(1.0).float()
+    x = torch.randn(3, TOKENS, DIM)
+    together = attention_bound(attention, x)
+    alone = torch.cat([attention_bound(attention, one) for one in x.split(1)])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(together, attention_bound(attention.double(), x.double()))
+
+
+@pytest.mark.parametrize("kind", [name for name in ATTENTIONS if name != "dot"])
+def test_other_kinds_are_refused(kind):
+    attention = ATTENTIONS[kind](DIM, HEADS)
+    with pytest.raises(ValueError, match=r"expected DotProductAttention.*attention='dot'"):
+        attention_bound(attention, torch.randn(1, TOKENS, DIM))
