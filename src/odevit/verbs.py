@@ -105,27 +105,25 @@ def evaluate(
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split={split!r}; expected train, validation or test")
     where = choose_device(device)
-    model = load_model(run).eval()
-    torch.nn.Module.to(model, where)
-    config = model.config
-    dataset = _data_of(run, data, config.image_size, cache)
-    if dataset.num_classes != config.num_labels:
+    model, about = _scorable(run)
+    torch.nn.Module.to(model.eval(), where)
+    dataset = _data_of(run, data, about["size"], cache)
+    if dataset.num_classes != about["labels"]:
         raise ValueError(
-            f"the data has {dataset.num_classes} classes, the head of {run} has {config.num_labels}; "
+            f"the data has {dataset.num_classes} classes, the head of {run} has {about['labels']}; "
             "give the data that the model was trained for with data="
         )
     # The model's own statistics, not those of the data: that is what its weights were trained with.
-    statistics = {"mean": config.image_mean, "std": config.image_std}
+    statistics = {"mean": about["mean"], "std": about["std"]}
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=where, **statistics)
-    stacked = config.depth == "stacked"
     criteria = ["", *_several(stop, [])] if stop else [""]
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better said before the first minute of work
     results = []
-    for name in _several(solver, config.solver):
-        for count in _several(steps, config.steps):
-            for length in _several(horizon, config.horizon):
-                how = {} if stacked else {"solver": name, "steps": count, "horizon": length}
+    for name in _several(solver, about["solver"]):
+        for count in _several(steps, about["steps"]):
+            for length in _several(horizon, about["horizon"]):
+                how = {} if about["stacked"] else {"solver": name, "steps": count, "horizon": length}
                 for criterion in criteria:
                     score = evaluate_batches(model, batches, **how, stop=criterion or None)
                     results.append(Evaluation(name, count, length, score, criterion))
@@ -232,6 +230,41 @@ def load_model(name: str | os.PathLike[str]) -> OdeViTForImageClassification:
         known = ", ".join(bundled_models()) or "none"
         raise ValueError(f"{os.fspath(name)!r} is neither a folder nor a bundled model; bundled: {known}")
     return OdeViTForImageClassification.from_pretrained(os.fspath(name), dtype=torch.float32)
+
+
+def _scorable(run: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
+    """A classifier or a distilled student, and what an evaluation has to know of it."""
+    if not (Path(run) / "encoder.json").is_file():
+        model = load_model(run)
+        c = model.config
+        about = {"size": c.image_size, "labels": c.num_labels, "mean": c.image_mean, "std": c.image_std}
+        return model, {
+            **about,
+            "solver": c.solver,
+            "steps": c.steps,
+            "horizon": c.horizon,
+            "stacked": c.depth == "stacked",
+        }
+    from odevit.distill.answering import AnsweringStudent
+    from odevit.distill.pixels import statistics_of
+    from odevit.distill.student import OdeStudent
+
+    student = OdeStudent.from_pretrained(run)
+    depth, pixels = student.encoder.depth, statistics_of(student.processor, student.model)
+    if pixels is None:
+        raise ValueError(
+            f"{run} has no preprocessor_config.json with image_mean and image_std; put the teacher's there"
+        )
+    return AnsweringStudent(student), {
+        "size": student.anatomy.size[0],
+        "labels": student.anatomy.labels,
+        "mean": pixels.mean,
+        "std": pixels.std,
+        "solver": depth.solver,
+        "steps": depth.steps,
+        "horizon": depth.horizon,
+        "stacked": False,
+    }
 
 
 def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None) -> Any:

@@ -10,6 +10,7 @@ from transformers import ResNetConfig, ResNetModel, SwinConfig, SwinModel, ViTIm
 
 from odevit import __version__
 from odevit.distill import OdeEncoder, OdeEncoderConfig, OdeStudent, PrefixLayout, Teacher, get_ode_model
+from odevit.distill.answering import AnsweringStudent
 from odevit.errors import ConfigError
 from odevit.solver import Save
 from tests.distill.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, through_a_folder
@@ -375,3 +376,36 @@ def test_a_configuration_is_saved_with_the_version(tmp_path):
     student = get_ode_model(make("vit"), config, steps=2)
     assert (student.config.horizon, student.config.leak, student.config.steps) == (3.0, 1.0, 2)
     assert (student.config.hidden_size, student.config.num_attention_heads) == (32, 4)
+
+
+RESTING = {"steps": 12, "horizon": 9.0, "leak": 1.0, "norm": "layer"}
+
+
+@pytest.mark.parametrize(("name", "width"), [("vit-classifier", 32), ("vit-classifier", 16), ("odevit", 32)])
+def test_a_student_stops_by_itself(name, width):
+    student = get_ode_model(make(name), hidden_size=width, num_attention_heads=4, **RESTING).eval()
+    pixels = images()
+    with torch.no_grad():
+        path = student.states(pixels)
+        answer = AnsweringStudent(student)(pixels, stop="kl:0.001")
+        steps = (answer.trajectory.stop_times / 0.75).round().long()
+        assert steps.min() < 12
+        stopped = torch.stack([path.states[n][i] for i, n in enumerate(steps.tolist())])
+        torch.testing.assert_close(answer.logits, student.readout(stopped).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(student(pixels, stop="kl:0.001").logits, answer.logits)
+
+
+@pytest.mark.parametrize("name", ["vit-classifier", "odevit"])
+def test_a_student_has_a_rest_point(name):
+    student = get_ode_model(make(name), **RESTING).eval()
+    pixels = images()
+    with torch.no_grad():
+        far = student(pixels, steps=400, horizon=300.0).logits
+        torch.testing.assert_close(student(pixels, depth="equilibrium").logits, far, rtol=2e-2, atol=5e-3)
+
+
+def test_a_headless_student_is_asked_for_its_velocity_only():
+    student = get_ode_model(make("dino"), **RESTING).eval()
+    with pytest.raises(ValueError, match="no head to ask; use stop='velocity'"):
+        student(images(), stop="kl")
+    assert student(images(), stop="velocity").last_hidden_state.shape[0] == len(images())

@@ -60,6 +60,18 @@ class Depth(nn.Module, ABC):
         # Set by Hugging Face's gradient_checkpointing_enable().
         self.gradient_checkpointing = False
 
+    def seen_as(self, name: str) -> Depth:
+        """Another meaning of depth around the same field: no copy, and no second owner of its weights."""
+        if DEPTHS[name] is type(self):
+            return self
+        field = getattr(self, "field", None)
+        if field is None or name == "stacked":
+            raise ValueError(
+                f"depth={name!r} was asked of a {type(self).__name__}, and they share no field; "
+                "'ode' and 'equilibrium' can take each other's place"
+            )
+        return DEPTHS[name](lambda: field, solver=self.solver, steps=self.steps, horizon=self.horizon)
+
     @abstractmethod
     def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
         """Carry the tokens from 0 to T."""

@@ -70,13 +70,17 @@ class OdeEncoder(nn.Module):
         assert isinstance(field, VectorField)
         return field
 
-    def integrate(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
+    def integrate(self, x0: Tokens, how: Integration = AS_CONFIGURED, depth: str | None = None) -> Solution:
         """The trajectory that starts at the embedded image `x0`, in the teacher's width and with the teacher's tokens.
 
         Attention maps that are asked for are those of the equation: the student's registers are their last rows and
-        columns.
+        columns. `depth` may be "equilibrium"; `how.read` gets states as they leave.
         """
-        solution = self.depth(self.enter(x0), how)
+        read = how.read
+        if read is not None:
+            how = replace(how, read=lambda z: read(self.leave(z)))
+        chosen = self.depth if depth is None else self.depth.seen_as(depth)
+        solution = chosen(self.enter(x0), how)
         return replace(
             solution,
             state=self.leave(solution.state).to(x0.dtype),

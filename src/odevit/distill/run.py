@@ -14,17 +14,16 @@ from transformers import TrainerCallback, set_seed
 
 from odevit.data import DataSet, Images
 from odevit.distill.alignment import Alignment, layer_distances
+from odevit.distill.answering import AnsweringTeacher
 from odevit.distill.cache import cache_features
 from odevit.distill.card import write_card
 from odevit.distill.recipe import DistillRecipe
-from odevit.distill.step import Distillation, DistillationOutput
+from odevit.distill.step import Distillation
 from odevit.distill.stopping import BoundStopping
 from odevit.distill.student import OdeStudent
 from odevit.distill.surgery import get_ode_model
 from odevit.distill.teacher import Teacher
 from odevit.model import OdeViTConfig
-from odevit.shapes import Pixels
-from odevit.solver import Stats
 from odevit.train.assemble import Place, assemble, begin, carry_out
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
@@ -211,22 +210,6 @@ def head_parameters(student: OdeStudent) -> list[nn.Parameter]:
     return found
 
 
-class Answering(nn.Module):
-    """A teacher as a model that can be scored: logits, and a layer for an evaluation."""
-
-    def __init__(self, teacher: Teacher) -> None:
-        super().__init__()
-        self.teacher = teacher
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.teacher.parameters()).device
-
-    def forward(self, pixel_values: Pixels, **integration: Any) -> DistillationOutput:
-        layers = self.teacher.num_layers
-        return DistillationOutput(logits=self.teacher.logits(pixel_values), stats=Stats(nfe=layers, steps=layers))
-
-
 def finish(
     recipe: DistillRecipe, network: Distillation, validation: float, data: DataSet, device: torch.device, command: str
 ) -> None:
@@ -238,7 +221,7 @@ def finish(
     score = evaluate_batches(network, test)
     answers = replace(data, test=told(teacher, data, "test", device))
     agreement = evaluate_batches(network, evaluation_batches(answers, "test", device=device)).top1
-    original = evaluate_batches(Answering(teacher), test)
+    original = evaluate_batches(AnsweringTeacher(teacher), test)
     student.save_pretrained(folder)
     record = make_record(
         recipe,

@@ -31,6 +31,7 @@ class DistillationOutput(ModelOutput):
     loss: Tensor | None = None
     logits: Logits | None = None
     stats: Stats | None = None
+    trajectory: Solution | None = None
     parts: dict[str, Tensor] | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 
 from odevit.depth import Integration
 from odevit.depth.base import AS_CONFIGURED
-from odevit.distill.anatomy import Anatomy, blank
+from odevit.distill.anatomy import Anatomy, answer_of, blank
 from odevit.distill.configuration import OdeEncoderConfig
 from odevit.distill.encoder import OdeEncoder
 from odevit.distill.layout import with_registers
@@ -23,8 +23,8 @@ from odevit.distill.origin import describe, rebuild
 from odevit.distill.pixels import PROCESSOR
 from odevit.field import VectorField
 from odevit.model.layout import TokenLayout
-from odevit.shapes import Pixels, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats
+from odevit.shapes import Logits, Pixels, Tokens
+from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop
 
 ENCODER = "encoder.json"
 WEIGHTS = "model.safetensors"
@@ -81,6 +81,8 @@ class OdeStudent(nn.Module):
         solver: str | Solver | None = None,
         steps: int | None = None,
         horizon: float | None = None,
+        stop: str | Stop | None = None,
+        depth: str | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         **kwargs: Any,
@@ -90,6 +92,8 @@ class OdeStudent(nn.Module):
         Args:
             pixel_values: [batch, channel, height, width], normalised as for the original.
             solver, steps, horizon: how to integrate this time; the weights do not change.
+            stop: let each sample stop by itself: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
+            depth: "equilibrium" solves for the rest point instead of integrating.
             output_hidden_states: every state of the trajectory, the start included, in the teacher's width.
             output_attentions: one map for each evaluation of the field; `inner_layout` says which token is which.
             kwargs: whatever else the original's forward takes, masks excepted.
@@ -99,15 +103,17 @@ class OdeStudent(nn.Module):
         wants_states = _wanted(output_hidden_states, base_config, "output_hidden_states")
         wants_maps = _wanted(output_attentions, base_config, "output_attentions")
         save = Save("all" if wants_states else (), attentions=wants_maps) if wants_states or wants_maps else None
-        how = Integration(solver, steps, horizon, save)
-        if how == AS_CONFIGURED:
+        how = Integration(solver, steps, horizon, save, stop=stop)
+        if how == AS_CONFIGURED and depth is None:
             return self.model(pixel_values, **kwargs)
+        if stop is not None:
+            how = replace(how, read=self.reader(pixel_values, **kwargs))
 
         encoder = self.encoder
         reached: list[Solution] = []
 
         def integrate(x0: Tokens) -> Solution:
-            reached.append(encoder.integrate(x0, how))
+            reached.append(encoder.integrate(x0, how, depth))
             return reached[-1]
 
         output = self._run(integrate, pixel_values, kwargs)
@@ -117,6 +123,18 @@ class OdeStudent(nn.Module):
         if wants_maps:
             asked["attentions"] = reached[-1].attentions
         return _completed(output, asked)
+
+    def reader(self, pixel_values: Pixels, **kwargs: Any) -> Callable[[Tokens], Logits]:
+        """What the head says of states on the trajectories of these images; `kwargs` are the original's."""
+        height, width = pixel_values.shape[-2:]
+
+        def read(state: Tokens) -> Logits:
+            logits = answer_of(self.model, self.readout(state, size=(height, width), **kwargs)).logits
+            if logits is None:
+                raise ValueError(f"a {type(self.model).__name__} has no head to ask; use stop='velocity'")
+            return logits
+
+        return read
 
     def states(
         self,

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from odevit.bundled import bundled_models
-from odevit.depth import DEPTHS, Depth, EquilibriumDepth, Integration, OdeDepth
+from odevit.depth import DEPTHS, Integration
 from odevit.field import NORMS, VectorField
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
@@ -157,7 +157,8 @@ class OdeViTModel(OdeViTPreTrainedModel):
 
         x0 = self.embedding(pixel_values, interpolate_pos_encoding)
         how = Integration(solver, steps, horizon, keep, penalties, adjoint, stop, read)
-        solution: Solution = self._depth(depth)(x0, how)
+        chosen = self.depth if depth is None else self.depth.seen_as(depth)
+        solution: Solution = chosen(x0, how)
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
@@ -168,20 +169,6 @@ class OdeViTModel(OdeViTPreTrainedModel):
             stats=solution.stats,
         )
         return output if return_dict is None or return_dict else output.to_tuple()
-
-    def _depth(self, name: str | None) -> Depth:
-        """Another meaning of depth around the same field."""
-        own = self.depth
-        if name is None or name == self.config.depth:
-            return own
-        field = getattr(own, "field", None)
-        if field is None or not issubclass(DEPTHS[name], OdeDepth | EquilibriumDepth):
-            raise ValueError(
-                f"depth={name!r} for a model of depth {self.config.depth!r}: they share no field; "
-                "'ode' and 'equilibrium' can take each other's place"
-            )
-        # Around the field as it is: no copy, and no second owner of its weights.
-        return DEPTHS[name](lambda: field, solver=own.solver, steps=own.steps, horizon=own.horizon)
 
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
         """norm(x) and its pooled vector, for a state anywhere on a trajectory."""

@@ -14,6 +14,7 @@ OWN = (
     *("model.safetensors", "config.json", "preprocessor_config.json", "encoder.json", "base.json", "base"),
     *("recipe.yaml", "metrics.jsonl", "record.json", "README.md", "curves.png", "tensorboard"),
     *("alignment.json", "comparison.json", "bound.jsonl", "bound.png", "teacher", "scratch"),
+    *("report.html", "analysis"),
     *("checkpoints", "best", "best.new"),
 )
 """Everything that runs write into their folder."""

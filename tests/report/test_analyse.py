@@ -1,0 +1,176 @@
+"""A whole report on a tiny model: complete, self-contained, honest, and leaving everything as it was."""
+
+import json
+import math
+import re
+import shutil
+
+import pytest
+import torch
+
+from odevit import OdeViTForImageClassification
+from odevit.analysis.load import load_subject
+from odevit.report import collect
+from odevit.report.collect import analyse
+from odevit.report.page import render
+from odevit.report.verdict import verdicts
+from tests.report.small import FEW, model_folder, picture_folder
+
+WITHOUT_TEACHER = {
+    *("speed", "exponents", "plane", "spectrum", "classes", "steps", "horizons", "grid"),
+    *("lipschitz", "radius", "attention"),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return picture_folder(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, data):
+    """An untrained model with a leak, and its report."""
+    run = model_folder(tmp_path_factory.mktemp("calm"), leak=4.0)
+    return analyse(run, data=str(data), limit=100, sizes=FEW, seed=3)
+
+
+@pytest.fixture(scope="module")
+def restless(tmp_path_factory):
+    """The same without a leak: it drifts away for ever. And only one class to look at."""
+    data = picture_folder(tmp_path_factory.mktemp("alike"), of_each=8)
+    for name in ("b", "c"):
+        shutil.rmtree(data / "test" / name)
+    run = model_folder(tmp_path_factory.mktemp("restless"), leak=0.0, horizon=6.0)
+    return analyse(run, data=str(data), limit=7, sizes=FEW)
+
+
+def test_what_it_leaves_behind(calm):
+    assert {path.name for path in calm.folder.iterdir()} == {"analysis.json", "report.html", "figures"}
+    assert calm.folder.name == "analysis"
+    assert {path.stem for path in (calm.folder / "figures").iterdir()} == WITHOUT_TEACHER
+
+
+def test_the_numbers_are_json_and_say_where_they_come_from(calm):
+    text = (calm.folder / "analysis.json").read_text()
+    numbers = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert numbers == json.loads(json.dumps(calm.numbers))
+    assert numbers["data"]["images"] == 12
+    assert numbers["data"]["asked"] == 100
+    assert sorted(numbers["answers"]["images"]) == list(range(12))
+    assert numbers["command"].startswith("odevit analyze ")
+    assert "seed=3" in numbers["command"]
+    for key in ("device", "versions", "seed", "sizes", "seconds", "thresholds"):
+        assert key in numbers
+    for part in ("path", "rest"):
+        assert len(numbers["exponents"][part]["values"]) == 12
+        assert len(numbers["exponents"][part]["converged"]) == 12
+    assert set(numbers["exponents"]["by_token"]) == {"CLS", "patches", "registers"}
+
+
+def test_the_page_can_be_written_again_from_the_numbers_alone(calm):
+    numbers = json.loads((calm.folder / "analysis.json").read_text())
+    figures = {path.stem: path.read_bytes() for path in (calm.folder / "figures").iterdir()}
+    again = render(numbers, verdicts(numbers), figures)
+    assert again.split("How this was made")[0] == calm.page.read_text().split("How this was made")[0]
+
+
+def test_the_page_needs_nothing_beside_it(calm):
+    page = calm.page.read_text()
+    assert set(re.findall(r'<figure id="(\w+)">', page)) == WITHOUT_TEACHER
+    assert page.count("data:image/png;base64,") == len(WITHOUT_TEACHER)
+    without = re.sub(r"data:image/png;base64,[\w+/=]+", "", page)
+    for word in ("http:", "https:", "//", "<script", "<link", "url(", "@import"):
+        assert word not in without
+    assert "no teacher at hand" in page
+    assert "100 were asked for" in page
+
+
+def test_every_question_is_answered_on_the_page(calm):
+    page = calm.page.read_text()
+    for verdict in calm.verdicts:
+        assert verdict.question in page
+
+
+def test_a_leak_settles_and_its_absence_does_not(calm, restless):
+    assert calm.numbers["exponents"]["rest"]["negative"]["value"] == 1.0
+    assert calm.numbers["speed"]["change_per_horizon"] < 0.01
+    assert calm.numbers["exceptions"]["count"] == 0
+    settles = restless.verdicts[0]
+    assert settles.answer == "no"
+    assert restless.numbers["exceptions"]["count"] > 0
+    assert "Exceptions" in restless.page.read_text()
+    for row in restless.numbers["exceptions"]["rows"]:
+        assert row["kind"] in ("drifts", "wanders", "oscillates", "rests", "diverges")
+        assert row["label"] == "a"
+
+
+def test_fewer_images_are_a_sample_of_the_split(restless):
+    numbers = restless.numbers["answers"]["images"]
+    assert len(set(numbers)) == 7
+    assert restless.numbers["data"]["available"] == 8
+    assert numbers != sorted(numbers), "drawn, not the first ones: folders are sorted by class"
+
+
+def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
+    run = model_folder(tmp_path / "run", leak=1.0, hidden_dropout=0.1)
+    subject = load_subject(run)
+    subject.model.train()
+    subject.model.odevit.norm.eval()
+    before = {name: value.clone() for name, value in subject.model.state_dict().items()}
+    modes = [module.training for module in subject.model.modules()]
+    monkeypatch.setattr(collect, "load_subject", lambda _: subject)
+    monkeypatch.setattr(collect, "write_page", lambda *_: None)
+    files = {path: path.read_bytes() for path in run.iterdir()}
+    random = torch.get_rng_state()
+    analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert [module.training for module in subject.model.modules()] == modes
+    assert all(parameter.requires_grad for parameter in subject.model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in subject.model.state_dict().items())
+    assert {path: path.read_bytes() for path in run.iterdir()} == files
+
+
+def test_a_model_that_leaves_the_finite_numbers_is_reported_as_such(data, tmp_path):
+    run = model_folder(tmp_path / "run", leak=0.0, norm="center", horizon=40.0)
+    model = OdeViTForImageClassification.from_pretrained(run)
+    with torch.no_grad():
+        for parameter in model.odevit.depth.parameters():
+            parameter.mul_(20)
+    model.save_pretrained(run)
+    found = analyse(run, data=str(data), limit=3, sizes=FEW)
+    assert found.verdicts[0].answer == "no"
+    assert found.numbers["speed"]["median"][-1] is None
+    assert found.numbers["exponents"]["rest"]["not_converged"]["value"] == 1.0
+    assert "nan" not in re.sub(r"data:image/png;base64,[\w+/=]+", "", found.page.read_text()).lower()
+
+
+def test_one_class_alone_has_no_correlation(restless):
+    assert restless.numbers["exponents"]["by_class"]["correlation"] is None
+    assert "No correlation is given" in restless.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": None}, "pass data=FOLDER"),
+        ({"split": "tset"}, "expected train, validation or test"),
+        ({"limit": 0}, "1 or more"),
+    ],
+)
+def test_bad_requests(data, tmp_path, settings, message):
+    run = model_folder(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        analyse(run, **{"data": str(data), **settings})
+    assert not (run / "analysis").exists(), "nothing is written for a request that cannot be met"
+
+
+def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
+    with pytest.raises(ValueError, match="no trajectory"):
+        analyse(model_folder(tmp_path / "stacked", depth="stacked"), data=str(data))
+    with pytest.raises(ValueError, match=r"the data has 3 classes, the head of .* has 4"):
+        analyse(model_folder(tmp_path / "four", num_labels=4), data=str(data))
+
+
+def test_a_bundled_model_is_not_shadowed_by_its_report():
+    assert str(collect._folder("cifar10", None)) == "analysis-cifar10"
+    assert math.isfinite(len(str(collect._folder("anything", "elsewhere"))))
