@@ -1,88 +1,160 @@
-"""Fill the tables of the README from records/ and benchmarks/: python benchmarks/readme.py [--check]."""
+"""Fill the tables of README.md and docs/stability.md from records/: python -m benchmarks.readme [--check]."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/stability.md")
+COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
+ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps", "fine-steps-only", "fast-cifar10")
+
+
+def read(record: str, file: str) -> dict[str, Any]:
+    return json.loads((ROOT / "records" / record / file).read_text())
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def records_table() -> str:
-    lines = [
-        "| model | data | params | NFE | ms/image | test top-1 | seeds | epochs | training time | device |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = ["model", "data", "params", "NFE", "test top-1", "seeds", "epochs", "training time", "device"]
+    rows = []
     for path in sorted((ROOT / "records").glob("*/record.json")):
-        record = json.loads(path.read_text())
+        record, name = json.loads(path.read_text()), path.parent.name
         spread = f" ± {100 * record['top1_spread']:.2f}" if record["top1_spread"] is not None else ""
-        name = path.parent.name
-        cells = [
-            f"[{name}](records/{name}/record.json)",
-            Path(record["data"]).name,
-            f"{record['params'] / 1e6:.2f}M",
-            str(record["nfe"]),
-            f"{record['milliseconds']:.3f}",
-            f"{100 * record['top1']:.2f}%{spread}",
-            str(len(record["seeds"])),
-            str(record["epochs"]),
-            f"{record['seconds']:.0f} s",
-            record["device"],
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(
+            [
+                f"[{name}](records/{name}/record.json)",
+                Path(record["data"]).name,
+                f"{record['params'] / 1e6:.2f}M",
+                str(record["nfe"]),
+                f"{100 * record['top1']:.2f}%{spread}",
+                str(len(record["seeds"])),
+                str(record["epochs"]),
+                f"{record['seconds']:.0f} s",
+                record["device"],
+            ]
+        )
+    return table(head, rows)
 
 
-def integration_table() -> str:
-    path = "records/fast-cifar10/integration.json"
-    report = json.loads((ROOT / path).read_text())
-    own = [s for s in report["scores"] if s["solver"] == "lie_trotter"]
-    horizon = min(s["horizon"] for s in own)
-
-    def cell(score: dict) -> str:
-        return f"{100 * score['score']['top1']:.1f}"
-
-    steps = [s for s in own if s["horizon"] == horizon]
-    longer = [s for s in own if s["horizon"] > horizon]
-    others = [s for s in report["scores"] if s["solver"] != "lie_trotter"]
-    rows = [
-        ("Lie-Trotter, steps " + " / ".join(str(s["steps"]) for s in steps), " / ".join(map(cell, steps))),
-        (
-            "the same step, horizon " + " / ".join(f"{s['horizon'] / horizon:.0f}x" for s in longer),
-            " / ".join(map(cell, longer)),
-        ),
-        *(
-            (f"{s['solver']}" + (f", {s['steps']} steps" if s["solver"] != "dopri5" else ", its own steps"), cell(s))
-            for s in others
-        ),
-    ]
-    count = report["images"]
-    spread = 100 * (0.92 * 0.08 / count) ** 0.5  # of a proportion near 92%
-    head = (
-        f"The bundled model was trained with Lie-Trotter only. Accuracy in percent on the first {count:,} test images "
-        f"(one model; a standard error is {spread:.1f} points), the same weights integrated in other ways "
-        f"([{path}]({path})):\n\n| integration | top-1 (%) |\n|---|---|\n"
-    )
-    return head + "\n".join(f"| {name} | {value} |" for name, value in rows)
+def way_name(way: dict[str, Any], own: dict[str, Any]) -> str:
+    if way["horizon"] > own["horizon"]:
+        return f"its own step, {way['horizon'] / own['horizon']:g} x the horizon"
+    return f"{way['solver'].replace('_', '-')}, {way['steps']} steps"
 
 
-TABLES = {"records": records_table, "integration": integration_table}
+def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
+    if way["finite"] < 1:
+        return "not finite"
+    same = all(way[key] == own[key] for key in ("solver", "steps", "horizon"))
+    return f"**{100 * way['top1']:.1f}**" if same else f"{100 * way['top1']:.1f} ({-way['lost']:+.1f})"
+
+
+def ways_table(records: tuple[str, ...]) -> str:
+    """Accuracy of every way, and what it gains against the model's own."""
+    reports = [read(record, "attractor.json") for record in records]
+    images = [f"{record}, {report['images']:,} images" for record, report in zip(records, reports, strict=True)]
+    rows = []
+    for part in ("steps", "horizons", "solvers"):
+        for ways in zip(*(report[part] for report in reports), strict=True):
+            own = [report["own"] for report in reports]
+            if part == "horizons" and ways[0]["horizon"] == own[0]["horizon"]:
+                continue
+            name = way_name(ways[0], own[0])
+            rows.append([name, *(cell(way, one) for way, one in zip(ways, own, strict=True))])
+    return table(["integration", *images], rows)
+
+
+def short_table() -> str:
+    """The same for the README: the extremes."""
+    reports = [read(record, "attractor.json") for record in COMPARED]
+    rows = []
+    for title, part, chosen in (
+        ("as trained: 12 steps of Lie-Trotter", "steps", lambda way: way["steps"] == 12),
+        ("6 steps", "steps", lambda way: way["steps"] == 6),
+        ("64 steps", "steps", lambda way: way["steps"] == 64),
+        ("8 x the horizon", "horizons", lambda way: way["steps"] == 96),
+        ("Euler, 24 steps", "solvers", lambda way: way["solver"] == "euler" and way["steps"] == 24),
+        ("Heun, 24 steps", "solvers", lambda way: way["solver"] == "heun" and way["steps"] == 24),
+        ("RK4, 24 steps", "solvers", lambda way: way["solver"] == "rk4" and way["steps"] == 24),
+        ("exponential Euler, 12 steps", "solvers", lambda w: w["solver"] == "exponential_euler" and w["steps"] == 12),
+    ):
+        found = [next(way for way in report[part] if chosen(way)) for report in reports]
+        rows.append([title, *(f"{100 * way['top1']:.1f}" for way in found)])
+    head = ["top-1 (%)", "CIFAR-10", "without leak and drawing", "CIFAR-100", "without leak and drawing"]
+    return table(head, rows)
+
+
+def anytime_table() -> str:
+    head = ["model", "steps, horizon, stop", "top-1", "against 12 steps", "NFE saved", "time saved"]
+    rows = []
+    for record in ("fast-cifar10", "fast-cifar100"):
+        report = read(record, "anytime.json")
+        best, test = report["chosen"], report["test"]
+        rows.append(
+            [
+                f"{record}, {report['test_images']:,} test images",
+                f"{best['steps']}, {best['horizon']:g}, {best['stop']}",
+                f"{100 * test['stopped_top1']:.2f}%",
+                f"{-test['lost']:+.2f} points",
+                f"{100 * test['nfe_saved']:.0f}% ({test['nfe']:g} to {test['stopped_nfe']:.2f})",
+                f"{100 * test['time_saved']:.0f}%",
+            ]
+        )
+    return table(head, rows)
+
+
+def equilibrium_table() -> str:
+    head = ["model", "rest point of", "agrees with 8 x the horizon", "top-1", "mean NFE"]
+    rows = []
+    for record in ("fast-cifar10", "fast-cifar100"):
+        report = read(record, "attractor.json")["equilibrium"]
+        for name, title in (("own", "its own steps"), ("exponential_euler", "the equation")):
+            each = report[name]
+            rows.append(
+                [
+                    f"{record}, {report['images']} images",
+                    title,
+                    f"{100 * each['agreement_with_long_horizon']:.1f}%",
+                    f"{100 * each['top1']:.1f}%",
+                    f"{each['nfe']:.1f}",
+                ]
+            )
+    return table(head, rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "records": records_table,
+    "integration": short_table,
+    "ways": lambda: ways_table(COMPARED),
+    "ablations": lambda: ways_table(ABLATED),
+    "anytime": anytime_table,
+    "equilibrium": equilibrium_table,
+}
 
 
 def filled(text: str) -> str:
     for name, make in TABLES.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = re.sub(pattern, lambda match, make=make: match[1] + make() + "\n" + match[2], text, flags=re.S)
+        if f"<!-- {name} -->" in text:
+            pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+            text = re.sub(pattern, lambda match, make=make: match[1] + make() + "\n" + match[2], text, flags=re.S)
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    new = filled(readme.read_text())
-    if "--check" in sys.argv:
-        sys.exit(
-            0 if new == readme.read_text() else "README.md is not what the records say; python benchmarks/readme.py"
-        )
-    readme.write_text(new)
+    for page in PAGES:
+        path = ROOT / page
+        new = filled(path.read_text())
+        if "--check" in sys.argv:
+            if new != path.read_text():
+                sys.exit(f"{page} is not what the records say; python -m benchmarks.readme")
+        else:
+            path.write_text(new)
