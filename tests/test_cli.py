@@ -37,6 +37,11 @@ def test_experiments_are_listed(capsys):
         (["eval", "nowhere"], "neither a folder nor a bundled model"),
         (["predict"], "predict takes one image or more"),
         (["eval", "x", "step=3"], "Did you mean 'steps'"),
+        (["eval", "cifar10", "stop=speed", "data=digits"], "velocity"),
+        (["analyze"], "analyze takes one run"),
+        (["analyze", "nowhere"], "neither a folder nor a bundled model"),
+        (["explore"], "explore takes one image or more"),
+        (["explore", "nowhere.png"], "nowhere.png"),
     ],
 )
 def test_errors_are_one_sentence(words, message, capsys):
@@ -54,6 +59,11 @@ def test_train_eval_predict(tmp_path, capsys, monkeypatch):
     table = capsys.readouterr().out
     assert table.count("euler") == 2
     assert "NFE" in table
+    assert main(["eval", "run", "stop=velocity:10,kl", "device=cpu"]) == 0
+    table = capsys.readouterr().out
+    assert "velocity:10" in table
+    # Ten times its own length in a unit of time: everyone is slower than that, and leaves after the second step.
+    assert any(line.split()[7] == "2" for line in table.splitlines() if "velocity:10" in line)
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("digit.png")
     assert main(["predict", "digit.png", "model=run", "top=2"]) == 0
     assert capsys.readouterr().out.count("%") == 2

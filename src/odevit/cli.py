@@ -80,7 +80,6 @@ def _train(words: list[str]) -> int:
 
 
 def _distill(words: list[str]) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from odevit import verbs
@@ -96,12 +95,11 @@ def _distill(words: list[str]) -> int:
         table.add_row(
             row["model"], f"{row['params']:,}", str(row["nfe"]), milliseconds, f"{row['top1']:.2%}", agreement
         )
-    Console().print(table)
+    _show(table)
     return 0
 
 
 def _eval(words: list[str]) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from odevit import verbs
@@ -123,7 +121,7 @@ def _eval(words: list[str]) -> int:
             f"{score.nfe:.4g}",
             f"{score.milliseconds:.3f}",
         )
-    Console().print(table)
+    _show(table)
     return 0
 
 
@@ -184,6 +182,13 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "predict": _predict,
     "info": _info,
 }
+
+
+def _show(table: Any) -> None:
+    """Print a table; into a file or a pipe at its full width, since nobody can widen those."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def _split(words: list[str], function: Callable[..., Any]) -> tuple[list[str], dict[str, Any]]:
