@@ -30,7 +30,7 @@ from odevit.train.splits import evaluation_batches
 GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0)]
 CRITERIA = ["kl:0.001", "kl:0.002", "kl:0.003", "kl:0.005", "kl:0.007", "kl:0.01", "kl:0.02"]
 CRITERIA += ["bound:1", "bound:1.5", "bound:2", "bound:3", "bound:4", "bound:6", "bound:8"]
-MARGIN = 0.1
+MARGIN = 0.2
 ROUNDS = 3
 
 
@@ -100,7 +100,7 @@ def main() -> None:
     time = {key: min(each.milliseconds for each in runs) for key, runs in scores.items()}
     full, early = scores["all"][0], scores["stopped"][0]
     report = {
-        "command": f"python -m benchmarks.anytime {Path(out).name} {name} DATA {held_out} {tested}",
+        "command": f"python -m benchmarks.anytime {Path(out).name} {Path(name).name} DATA {held_out} {tested}",
         "device": device_name(torch.device("cpu")),
         "versions": versions(),
         "validation_images": held_out,

@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/stability.md")
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps", "fine-steps-only", "fast-cifar10")
+ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps")
 
 
 def read(record: str, file: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from odevit.field import Dynamics, Field
 from odevit.report.collect import Sizes
 from tests.model.tiny import tiny_model
 
-FEW = Sizes(solvers=4, limits=2, groups=2, radius=3, spectrum=2, lipschitz=2, approximation=2)
+FEW = Sizes(accurate=5, solvers=4, limits=2, groups=2, radius=3, depths=3, spectrum=2, lipschitz=2, approximation=2)
 
 
 class Linear(Field):

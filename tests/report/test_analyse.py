@@ -85,6 +85,15 @@ def test_the_page_needs_nothing_beside_it(calm):
     assert "100 were asked for" in page
 
 
+def test_three_depths_agree_where_there_is_a_rest_point(calm):
+    equation, recurrent, equilibrium = calm.numbers["depths"]["rows"]
+    assert equation["name"].startswith("equation")
+    assert equilibrium["settled"]
+    assert recurrent["difference"] == pytest.approx(equilibrium["difference"], abs=1e-3)
+    assert recurrent["agreement"] == equilibrium["agreement"]
+    assert "One model, three depths" in calm.page.read_text()
+
+
 def test_every_question_is_answered_on_the_page(calm):
     page = calm.page.read_text()
     for verdict in calm.verdicts:
@@ -112,7 +121,7 @@ def test_fewer_images_are_a_sample_of_the_split(restless):
 
 
 def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
-    run = model_folder(tmp_path / "run", leak=1.0, hidden_dropout=0.1)
+    run = model_folder(tmp_path / "run", leak=1.0, hidden_dropout=0.1, solver="dopri5")
     subject = load_subject(run)
     subject.model.train()
     subject.model.odevit.norm.eval()
@@ -155,6 +164,7 @@ def test_one_class_alone_has_no_correlation(restless):
         ({"data": None}, "pass data=FOLDER"),
         ({"split": "tset"}, "expected train, validation or test"),
         ({"limit": 0}, "1 or more"),
+        ({"sizes": 3}, "expected odevit.report.Sizes"),
     ],
 )
 def test_bad_requests(data, tmp_path, settings, message):

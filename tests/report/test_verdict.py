@@ -36,7 +36,7 @@ GOOD = {
         "top1": share(920),
         "steps": [outcome(4, 0.87), outcome(6, 0.917), outcome(12, 0.92), outcome(24, 0.92)],
         "stops": [outcome(1, 0.5), outcome(8, 0.918), outcome(10, 0.91), outcome(12, 0.92)],
-        "accurate": {**outcome(80, 0.919, "dopri5"), "difference": -0.001, "error": 0.002},
+        "accurate": {**outcome(80, 0.919, "dopri5"), "images": 400, "difference": -0.001, "error": 0.002},
         "spreads": {"steps": spread(0.005), "solvers": spread(0.004), "horizons": spread(0.006)},
     },
     "radius": {

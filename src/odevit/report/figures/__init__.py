@@ -1,0 +1,1 @@
+"""numbers -> Figure, one function a picture."""
