@@ -58,7 +58,7 @@ class Sizes:
     groups: int = 64
     """Exponents by kind of token."""
     radius: int = 64
-    depths: int = 64
+    depths: int = 32
     spectrum: int = 8
     lipschitz: int = 8
     approximation: int = 4
