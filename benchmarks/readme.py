@@ -55,7 +55,7 @@ def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
     if way["finite"] < 1:
         return "not finite"
     same = all(way[key] == own[key] for key in ("solver", "steps", "horizon"))
-    return f"**{100 * way['top1']:.1f}**" if same else f"{100 * way['top1']:.1f} ({-way['lost']:+.1f})"
+    return f"**{100 * way['top1']:.2f}**" if same else f"{100 * way['top1']:.2f} ({0.0 - way['lost']:+.2f})"
 
 
 def ways_table(records: tuple[str, ...]) -> str:
@@ -88,7 +88,7 @@ def short_table() -> str:
         ("exponential Euler, 12 steps", "solvers", lambda w: w["solver"] == "exponential_euler" and w["steps"] == 12),
     ):
         found = [next(way for way in report[part] if chosen(way)) for report in reports]
-        rows.append([title, *(f"{100 * way['top1']:.1f}" for way in found)])
+        rows.append([title, *(f"{100 * way['top1']:.2f}" for way in found)])
     head = ["top-1 (%)", "CIFAR-10", "without leak and drawing", "CIFAR-100", "without leak and drawing"]
     return table(head, rows)
 
@@ -104,7 +104,7 @@ def anytime_table() -> str:
                 f"{record}, {report['test_images']:,} test images",
                 f"{best['steps']}, {best['horizon']:g}, {best['stop']}",
                 f"{100 * test['stopped_top1']:.2f}%",
-                f"{-test['lost']:+.2f} points",
+                f"{0.0 - test['lost']:+.2f} points",
                 f"{100 * test['nfe_saved']:.0f}% ({test['nfe']:g} to {test['stopped_nfe']:.2f})",
                 f"{100 * test['time_saved']:.0f}%",
             ]
