@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/stability.md")
+PAGES = ("README.md", "docs/stability.md", "docs/distillation.md")
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
 ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps")
 
@@ -131,6 +131,21 @@ def equilibrium_table() -> str:
     return table(head, rows)
 
 
+def objectives_table() -> str:
+    report = json.loads((ROOT / "benchmarks/objectives.json").read_text())
+    head = ["what the student matches", "agreement with the teacher", "top-1", "seeds"]
+    rows = [
+        [
+            row["objective"],
+            " / ".join(f"{100 * seed['agreement']:.2f}%" for seed in row["seeds"]),
+            " / ".join(f"{100 * seed['top1']:.2f}%" for seed in row["seeds"]),
+            str(len(row["seeds"])),
+        ]
+        for row in report["rows"]
+    ]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "records": records_table,
     "integration": short_table,
@@ -138,6 +153,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations": lambda: ways_table(ABLATED),
     "anytime": anytime_table,
     "equilibrium": equilibrium_table,
+    "objectives": objectives_table,
 }
 
 
