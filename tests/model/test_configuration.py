@@ -15,7 +15,7 @@ def test_all_problems_are_reported_together():
     assert any("unknown solver 'eulr'" in each and "Did you mean 'euler'" in each for each in problems)
     assert any("unknown attention 'dott'; known: cosine, dot, hopfield, l2" in each for each in problems)
     assert any("unknown norm 'centre'" in each and "Did you mean 'center'" in each for each in problems)
-    assert any("unknown depth 'odd'; known: ode, stacked" in each for each in problems)
+    assert any("unknown depth 'odd'; known: equilibrium, ode, stacked" in each for each in problems)
     assert any("steps=0; expected a whole number, at least 1" in each for each in problems)
     assert any("horizon=-1; expected a number > 0" in each for each in problems)
 

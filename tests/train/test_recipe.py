@@ -103,3 +103,8 @@ def test_replayed_steps_and_features_on_disk_exclude_each_other():
     words = ["features=somewhere", "train.capture=true", "data.augmentation.affine=0", "data.augmentation.mixup=0"]
     recipe = compose_distillation([*words, "data.augmentation.mix_probability=0"])
     assert [problem for problem in recipe.problems() if "train.capture=false" in problem]
+
+
+def test_an_equilibrium_is_not_trained():
+    [problem] = compose_recipe(["model.depth=equilibrium"]).problems()
+    assert "train with model.depth=ode" in problem

@@ -258,7 +258,7 @@ def test_the_recipes_run_from_their_names(experiment, tmp_path):
             "train.epochs": 1,
             "train.batch_size": 8,
             "train.compile": False,
-            "train.steps": [2],
+            "train.steps": [4],
             "train.evaluate_every": 1,
         },
     )

@@ -178,7 +178,11 @@ class Recipe:
             found.append(f"model.preset: {problem}")
         else:
             try:
-                OdeViTConfig(**self.model_settings())
+                if OdeViTConfig(**self.model_settings()).depth == "equilibrium":
+                    found.append(
+                        "model.depth=equilibrium has no gradient; train with model.depth=ode, and ask the trained model "
+                        "with depth='equilibrium'"
+                    )
             except ConfigError as error:
                 found.extend(f"model: {each}" for each in error.problems)
         return found
