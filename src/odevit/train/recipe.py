@@ -180,8 +180,8 @@ class Recipe:
             try:
                 if OdeViTConfig(**self.model_settings()).depth == "equilibrium":
                     found.append(
-                        "model.depth=equilibrium has no gradient; train with model.depth=ode, and ask the trained model "
-                        "with depth='equilibrium'"
+                        "model.depth=equilibrium has no gradient; train with model.depth=ode, and ask the trained "
+                        "model with depth='equilibrium'"
                     )
             except ConfigError as error:
                 found.extend(f"model: {each}" for each in error.problems)
