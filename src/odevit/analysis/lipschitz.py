@@ -9,6 +9,7 @@ from odevit.analysis.estimate import Estimate as Estimate
 from odevit.field.dynamics import Dynamics, Field
 
 
+@torch.no_grad()
 def local_lipschitz(
     field: Field | Dynamics, x: Tensor, t: float = 0.0, *, x0: Tensor | None = None, iterations: int = 30, seed: int = 0
 ) -> Estimate:
