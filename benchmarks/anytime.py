@@ -81,7 +81,7 @@ def main() -> None:
     model = verbs.load_model(name).eval()
     config = model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = verbs._data_of(name, data, config.image_size, cache)
+        dataset = verbs.data_of(name, data, config.image_size, cache)
     pixels = {"mean": config.image_mean, "std": config.image_std}
     validation = evaluation_batches(dataset, "validation", 100, limit=held_out, **pixels)
     logits, labels = answers(model, validation, config.steps, config.horizon)

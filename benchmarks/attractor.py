@@ -78,7 +78,7 @@ def main() -> None:
     subject = load_subject(name)
     config = subject.model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = verbs._data_of(name, data, config.image_size, cache)
+        dataset = verbs.data_of(name, data, config.image_size, cache)
     pixels = {"mean": config.image_mean, "std": config.image_std}
     batches = evaluation_batches(dataset, "test", 100, limit=images, **pixels)
     ways = ways_of(subject)

@@ -107,7 +107,7 @@ def evaluate(
     where = choose_device(device)
     model, about = _scorable(run)
     torch.nn.Module.to(model.eval(), where)
-    dataset = _data_of(run, data, about["size"], cache)
+    dataset = data_of(run, data, about["size"], cache)
     if dataset.num_classes != about["labels"]:
         raise ValueError(
             f"the data has {dataset.num_classes} classes, the head of {run} has {about['labels']}; "
@@ -267,7 +267,7 @@ def _scorable(run: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None) -> Any:
+def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None) -> Any:
     """The data a run was trained on, read the same way, or the data given."""
     import yaml
 

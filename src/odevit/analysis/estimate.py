@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics, Field
-from odevit.solver.solve import _dynamics
+from odevit.solver.solve import dynamics_of
 
 Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
 """What can be measured: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity."""
@@ -30,4 +30,4 @@ def measurable(field: Equation, anchor: Tensor) -> Dynamics:
     with the dropout masks of one trajectory, and the global generator is as it was.
     """
     with torch.random.fork_rng([anchor.device] if anchor.is_cuda else []):
-        return _dynamics(field, anchor.detach()).observed_by(lambda _: None)
+        return dynamics_of(field, anchor.detach()).observed_by(lambda _: None)

@@ -42,7 +42,7 @@ from odevit.report.views import SHOWN, attention_numbers, path_numbers
 from odevit.solver import SOLVERS
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device
-from odevit.verbs import _data_of
+from odevit.verbs import data_of
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def analyse(
         subject.model.to(place)
         if teacher is not None:
             teacher.to(place)
-        dataset = _data_of(run, data, _image_size(subject), cache)
+        dataset = data_of(run, data, _image_size(subject), cache)
     folder = _folder(run, out)
     with untouched(subject.model):
         with progress.stage("embed"):

@@ -52,7 +52,7 @@ def solve(
     keep = Save.parse(save)
     costs = dict(penalties or {})
     _check(method, steps, t0, t1, checkpoint, adjoint, bool(costs))
-    dynamics = _dynamics(field, x0)
+    dynamics = dynamics_of(field, x0)
 
     if isinstance(method, FixedStepSolver):
         assert steps is not None  # _check has seen to it
@@ -65,7 +65,7 @@ def solve(
     return method.integrate(dynamics, x0, t0, t1, steps or 1, keep)
 
 
-def _dynamics(field: Field | Dynamics | Callable[[Tensor, float], Tensor], x0: Tensor) -> Dynamics:
+def dynamics_of(field: Field | Dynamics | Callable[[Tensor, float], Tensor], x0: Tensor) -> Dynamics:
     if isinstance(field, Dynamics):
         return field
     if isinstance(field, Field):
