@@ -49,7 +49,9 @@ def timed(trainer, device):
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
-    drawn = sum(trainer.sampler.draw(step)[0] for step in range(trainer.state.global_step))
+    drawn = sum(
+        trainer.sampler.draw(step).steps or trainer.network.config.steps for step in range(trainer.state.global_step)
+    )
     return seconds, trainer.state.global_step, drawn
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from odevit.errors import ConfigError
 from odevit.train import IntegrationSampler
+from odevit.train.integration import Drawn
 
 
 def test_the_same_step_draws_the_same_pair():
@@ -18,21 +19,36 @@ def test_the_same_step_draws_the_same_pair():
 def test_all_pairs_are_drawn_about_equally_often():
     sampler = IntegrationSampler([4, 8, 16], [1.0, 2.0], seed=0)
     counts = Counter(sampler.draw(n) for n in range(6000))
-    assert set(counts) == set(sampler.pairs)
+    assert set(counts) == set(sampler.ways)
     assert all(850 < count < 1150 for count in counts.values())
 
 
 def test_no_step_is_longer_than_the_longest():
     sampler = IntegrationSampler([6, 12, 24], [6.0, 12.0, 18.0], seed=0, longest_step=1.5)
     drawn = {sampler.draw(n) for n in range(2000)}
-    assert drawn == set(sampler.pairs)
-    assert {horizon for steps, horizon in drawn if steps == 6} == {6.0}
-    assert {horizon for steps, horizon in drawn if steps == 12} == {6.0, 12.0, 18.0}
+    assert drawn == set(sampler.ways)
+    assert {horizon for _, steps, horizon in drawn if steps == 6} == {6.0}
+    assert {horizon for _, steps, horizon in drawn if steps == 12} == {6.0, 12.0, 18.0}
     # Step counts stay equally likely: a coarse grid is not seen less often because fewer horizons go with it.
-    coarse = sum(sampler.draw(n)[0] == 6 for n in range(6000))
+    coarse = sum(sampler.draw(n).steps == 6 for n in range(6000))
     assert 1850 < coarse < 2150
 
 
 def test_steps_that_fit_no_horizon_are_refused():
     with pytest.raises(ConfigError, match="2 steps over the shortest horizon 6"):
         IntegrationSampler([2, 12], [6.0], seed=0, longest_step=1.0)
+
+
+def test_a_share_of_the_batches_stays_with_the_model():
+    sampler = IntegrationSampler([6], [6.0], seed=0, solvers=["heun", "rk4", "rk4"], own=0.5)
+    counts = Counter(sampler.draw(n) for n in range(6000))
+    assert set(counts) == set(sampler.ways) == {Drawn(), Drawn("heun", 6, 6.0), Drawn("rk4", 6, 6.0)}
+    assert 2850 < counts[Drawn()] < 3150
+    assert 1.8 < counts[Drawn("rk4", 6, 6.0)] / counts[Drawn("heun", 6, 6.0)] < 2.2
+
+
+def test_steps_and_horizons_do_not_depend_on_what_else_is_drawn():
+    """Recorded runs drew neither solvers nor a share; the same seed must still draw the same for them."""
+    plain = IntegrationSampler([6, 12], [6.0, 12.0], seed=0)
+    drawn = IntegrationSampler([6, 12], [6.0, 12.0], seed=0, solvers=["euler", "rk4"])
+    assert [plain.draw(n)[1:] for n in range(100)] == [drawn.draw(n)[1:] for n in range(100)]

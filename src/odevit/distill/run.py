@@ -157,7 +157,12 @@ def make_trainer(recipe: DistillRecipe, network: Distillation, data: DataSet, pl
     answers = replace(data, validation=told(network.teacher, data, "validation", place.device))
     validation = evaluation_batches(answers, "validation", **options)
     sampler = IntegrationSampler(
-        t.steps or [depth.steps], [depth.horizon * each for each in t.horizons or [1.0]], recipe.seed
+        t.steps or [depth.steps],
+        [depth.horizon * each for each in t.horizons or [1.0]],
+        recipe.seed,
+        t.longest_step,
+        t.solvers,
+        t.own,
     )
     progress = _Progress(network)  # frees the head, if asked to, before the optimiser looks for what is trained
     trainer = assemble(recipe, network, batches, validation, sampler, place)

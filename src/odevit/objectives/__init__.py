@@ -5,6 +5,7 @@ from odevit.objectives.attention import attention_l1 as attention_l1
 from odevit.objectives.bounds import approximation_bound as approximation_bound
 from odevit.objectives.bounds import curvature as curvature
 from odevit.objectives.bounds import weight_bound as weight_bound
+from odevit.objectives.jacobian import JacobianNorm as JacobianNorm
 from odevit.objectives.jasmin import JaSMin as JaSMin
 from odevit.objectives.jasmin import g as g
 from odevit.objectives.jasmin import jasmin as jasmin

@@ -1,33 +1,48 @@
-"""(N, T) ~ uniform(steps x horizons), one draw a batch: how a model learns not to depend on its integration."""
+"""(solver, N, T) ~ uniform(solvers x steps x horizons), one draw a batch: answers that do not hang on integration."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from odevit.errors import ConfigError
 
 
+class Drawn(NamedTuple):
+    """How a batch is integrated. What is None is as the model has it."""
+
+    solver: str | None = None
+    steps: int | None = None
+    horizon: float | None = None
+
+
 @dataclass(frozen=True)
 class IntegrationSampler:
-    """N drawn uniformly from steps, then T from the horizons with T / N <= longest_step.
+    """N drawn uniformly from steps, T from the horizons with T / N <= longest_step, the solver from solvers.
 
-    A pure function of (seed, optimiser step): every process and every accumulated part of a batch draws the same pair,
-    and a resumed run the same as before.
+    A share `own` of the batches is integrated as the model does it by itself. What stands twice in a list is drawn
+    twice as often.
+
+    A pure function of (seed, optimiser step): every process and every accumulated part of a batch draws the same, and a
+    resumed run the same as before.
 
     Args:
         steps: numbers of solver steps.
         horizons: lengths of the trajectory.
         seed: of the run.
         longest_step: the largest T / N, so that few steps go with short horizons; 0 is any.
+        solvers: names of solvers; empty is the model's own.
+        own: share of the batches for which nothing is drawn.
     """
 
     steps: Sequence[int]
     horizons: Sequence[float]
     seed: int
     longest_step: float = 0.0
+    solvers: Sequence[str] = ()
+    own: float = 0.0
 
     def __post_init__(self) -> None:
         problems = [
@@ -39,16 +54,25 @@ class IntegrationSampler:
         if problems:
             raise ConfigError("train.steps", problems)
 
-    def draw(self, optimiser_step: int) -> tuple[int, float]:
-        """The pair for this batch."""
+    def draw(self, optimiser_step: int) -> Drawn:
+        """How this batch is integrated."""
         generator = random.Random(f"{self.seed}:{optimiser_step}")
         steps = generator.choice(self.steps)
-        return steps, generator.choice(self._horizons(steps))
+        horizon = generator.choice(self._horizons(steps))
+        # The new draws come last, so that recipes without them draw what they always drew.
+        solver = generator.choice(self.solvers) if self.solvers else None
+        return Drawn() if self.own and generator.random() < self.own else Drawn(solver, steps, horizon)
 
     @property
-    def pairs(self) -> list[tuple[int, float]]:
+    def ways(self) -> list[Drawn]:
         """Everything that can be drawn."""
-        return [(steps, horizon) for steps in self.steps for horizon in self._horizons(steps)]
+        drawn = [
+            Drawn(solver, steps, horizon)
+            for steps in self.steps
+            for horizon in self._horizons(steps)
+            for solver in self.solvers or [None]
+        ]
+        return list(dict.fromkeys([Drawn(), *drawn] if self.own else drawn))
 
     def _horizons(self, steps: int) -> list[float]:
         # 1e-9: 18 / 12 must not fall to the last digit of a product.
@@ -58,8 +82,8 @@ class IntegrationSampler:
 class OneWay:
     """The model's own integration, always: what is drawn where nothing can be drawn."""
 
-    pairs: Sequence[tuple[Any, Any]] = ((None, None),)
+    ways: Sequence[Drawn] = (Drawn(),)
 
-    def draw(self, optimiser_step: int) -> tuple[None, None]:
-        """None and None: as the model has it."""
-        return None, None
+    def draw(self, optimiser_step: int) -> Drawn:
+        """As the model has it."""
+        return Drawn()

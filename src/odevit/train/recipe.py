@@ -13,6 +13,7 @@ import torch
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError, unknown_name
 from odevit.model import PRESETS, OdeViTConfig
+from odevit.solver import SOLVERS
 
 # Every field of the model's configuration, None meaning "as the preset has it" (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -67,7 +68,7 @@ class TrainRecipe:
     compile: bool = False
     """Compile the components of the field."""
     capture: bool = False
-    """Replay the forward and backward pass as CUDA graphs, one for each (steps, horizon) pair."""
+    """Replay the forward and backward pass as CUDA graphs, one for each way to integrate."""
     checkpointing: bool = False
     """Recompute steps in the backward pass instead of keeping them."""
     ema: float = 0.0
@@ -78,6 +79,17 @@ class TrainRecipe:
     """Multiples of the model's horizon, one drawn for each batch; empty is 1."""
     longest_step: float = 0.0
     """Largest horizon / steps that is drawn, so that few steps go with short horizons; 0 is any."""
+    solvers: list[str] = field(default_factory=list)
+    """Names of solvers, one drawn for each batch; empty takes the model's own."""
+    own: float = 0.0
+    """Share of the batches that are integrated as the model does it by itself, whatever could be drawn."""
+    jasmin: float = 0.0
+    """Weight of JaSMin_k along the trajectory; costs the fused kernel."""
+    jasmin_k: int = 2
+    jacobian: float = 0.0
+    """Weight of the squared Jacobian of the field, estimated by one more pair of evaluations a step."""
+    transport: float = 0.0
+    """Weight of the transport cost, mean |dx/dt|^2."""
     evaluate_every: int = 1
     """Epochs between evaluations; a checkpoint is written after each."""
     patience: int = 0
@@ -162,6 +174,12 @@ class Recipe:
         check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
         check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
         check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
+        check("train.own", t.own, 0 <= t.own <= 1, "a share in [0, 1]")
+        for name in t.solvers:
+            choice("train.solvers", name, tuple(SOLVERS))
+        for key in ("jasmin", "jacobian", "transport"):
+            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 0, "a weight >= 0")
+        check("train.jasmin_k", t.jasmin_k, t.jasmin_k >= 0 and t.jasmin_k != 1, "0, or 2 and more")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
         if t.batch_size % t.accumulate:
             found.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")

@@ -74,7 +74,7 @@ def make_trainer(
     sampler: IntegrationSampler | OneWay = OneWay()
     if config.depth == "ode":
         horizons = [config.horizon * each for each in t.horizons or [1.0]]
-        sampler = IntegrationSampler(t.steps or [config.steps], horizons, recipe.seed, t.longest_step)
+        sampler = IntegrationSampler(t.steps or [config.steps], horizons, recipe.seed, t.longest_step, t.solvers, t.own)
     return assemble(recipe, model, batches, validation, sampler, place)
 
 

@@ -18,6 +18,7 @@ from odevit.train.captured import CapturedStep
 from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.integration import IntegrationSampler, OneWay
+from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import make_optimiser
 from odevit.train.recipe import TrainRecipe
 
@@ -57,6 +58,7 @@ class OdeViTTrainer(Trainer):
         self.batches = batches
         self.validation = validation
         self.sampler = sampler
+        self.loss = TrainingLoss.of(recipe)
         self.best = best
         self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
         self.captured: CapturedStep | None = None
@@ -82,12 +84,13 @@ class OdeViTTrainer(Trainer):
         return self.optimizer
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        steps, horizon = self.sampler.draw(self.state.global_step)
         if self._can_capture(inputs):
             assert self.captured is not None
-            return self.captured(inputs, steps, horizon)
-        inputs = {**inputs, "steps": steps, "horizon": horizon}
+            return self.captured(inputs, self.sampler.draw(self.state.global_step))
         return super().training_step(model, inputs, num_items_in_batch)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
+        return self.loss(model, inputs, self.sampler.draw(self.state.global_step))
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
         """Whether this batch can be replayed; the last, shorter one of an epoch takes the ordinary way."""
@@ -95,15 +98,15 @@ class OdeViTTrainer(Trainer):
             return False
         if self.captured is None:
             self.network.train()
-            self.captured = CapturedStep(self.network, inputs, self.autocast_dtype)
+            self.captured = CapturedStep(self.network, inputs, self.autocast_dtype, self.loss)
         return self.captured.fits(inputs)
 
     def capture_all(self) -> None:
-        """Compile and capture every (steps, horizon) pair now, on the first batch, so that no later step waits."""
+        """Compile and capture every way to integrate now, on the first batch, so that no later step waits."""
         batch = next(iter(self.batches))
         if self._can_capture(batch) and self.captured is not None:
-            for steps, horizon in self.sampler.pairs:
-                self.captured(batch, steps, horizon)
+            for drawn in self.sampler.ways:
+                self.captured(batch, drawn)
         self.network.zero_grad()
 
     def after_step(self) -> None:
