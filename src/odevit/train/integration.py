@@ -66,11 +66,12 @@ class IntegrationSampler:
     @property
     def ways(self) -> list[Drawn]:
         """Everything that can be drawn."""
+        solvers: Sequence[str | None] = self.solvers or [None]
         drawn = [
             Drawn(solver, steps, horizon)
             for steps in self.steps
             for horizon in self._horizons(steps)
-            for solver in self.solvers or [None]
+            for solver in solvers
         ]
         return list(dict.fromkeys([Drawn(), *drawn] if self.own else drawn))
 
