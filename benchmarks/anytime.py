@@ -1,10 +1,10 @@
 """How much does it save to let each image stop by itself? Chosen on held-out images, measured once on the test split.
 
-    python -m benchmarks.anytime OUT.json MODEL DATA [VALIDATION] [TEST]
+    python -m benchmarks.anytime OUT.json MODEL DATA [validation=2000] [test=2000] [device=auto] [cache=FOLDER]
 
-VALIDATION (2,000) images of the held-out split are integrated once on each grid with the head asked at every step, and
+The first images of the held-out split are integrated once on each grid with the head asked at every step, and
 every criterion and tolerance is tried on those answers. The cheapest that loses no more than MARGIN points against the
-model's own steps is run for real on the first TEST (2,000) images of the test split, the two ways in turn, three times
+model's own steps is run for real on the first images of the test split, the two ways in turn, three times
 each; the ratio of their best times counts.
 """
 
@@ -24,7 +24,7 @@ from odevit import verbs
 from odevit.solver import Moment, make_stop
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import evaluation_batches
+from odevit.train.splits import choose_device, evaluation_batches
 
 # steps, horizon in multiples of the model's own: its own step, and coarser ones that may go on beyond the horizon.
 GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0)]
@@ -40,8 +40,8 @@ def answers(model: Any, batches: Any, steps: int, horizon: float) -> tuple[Tenso
     found, labels = [], []
     for batch in batches:
         states = model(batch["pixel_values"], steps=steps, horizon=horizon, save="all").trajectory.states
-        found.append(torch.stack([model.readout(state) for state in states]))
-        labels.append(batch["labels"])
+        found.append(torch.stack([model.readout(state) for state in states]).cpu())
+        labels.append(batch["labels"].cpu())
     return torch.cat(found, dim=1), torch.cat(labels)
 
 
@@ -77,13 +77,16 @@ def candidates(model: Any, batches: Any, own: float) -> Iterator[dict[str, Any]]
 
 def main() -> None:
     out, name, data, *rest = sys.argv[1:]
-    held_out, tested = (int(each) for each in (rest + ["2000", "2000"][len(rest) :]))
-    model = verbs.load_model(name).eval()
+    options = dict(each.split("=", 1) for each in rest)
+    held_out, tested = (int(options.get(split, 2000)) for split in ("validation", "test"))
+    device = choose_device(options.get("device", "auto"))
+    size = 100 if device.type == "cpu" else 1000
+    model = verbs.load_model(name).eval().to(device)
     config = model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = verbs.data_of(name, data, config.image_size, cache)
-    pixels = {"mean": config.image_mean, "std": config.image_std}
-    validation = evaluation_batches(dataset, "validation", 100, limit=held_out, **pixels)
+        dataset = verbs.data_of(name, data, config.image_size, options.get("cache", cache))
+    pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
+    validation = evaluation_batches(dataset, "validation", size, limit=held_out, **pixels)
     logits, labels = answers(model, validation, config.steps, config.horizon)
     own = (logits[-1].argmax(-1) == labels).double().mean().item()
     tried = sorted(candidates(model, validation, own), key=lambda each: each["nfe"])
@@ -91,7 +94,7 @@ def main() -> None:
     best = fine[0]
     print(f"held out: {own:.2%} in {config.steps} steps; chosen {best}", flush=True)
 
-    test = evaluation_batches(dataset, "test", 100, limit=tested, **pixels)
+    test = evaluation_batches(dataset, "test", size, limit=tested, **pixels)
     scores: dict[str, list[Any]] = {"all": [], "stopped": []}
     for _ in range(ROUNDS):
         scores["all"].append(evaluate_batches(model, test))
@@ -99,9 +102,11 @@ def main() -> None:
         scores["stopped"].append(evaluate_batches(model, test, **how))
     time = {key: min(each.milliseconds for each in runs) for key, runs in scores.items()}
     full, early = scores["all"][0], scores["stopped"][0]
+    said = [f"validation={held_out}", f"test={tested}"]
     report = {
-        "command": f"python -m benchmarks.anytime {Path(out).name} {Path(name).name} DATA {held_out} {tested}",
-        "device": device_name(torch.device("cpu")),
+        "command": " ".join(["python -m benchmarks.anytime", Path(out).name, Path(name).name, "DATA", *said]),
+        "device": device_name(device),
+        "batch": size,
         "versions": versions(),
         "validation_images": held_out,
         "test_images": tested,

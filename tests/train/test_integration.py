@@ -6,7 +6,9 @@ import pytest
 
 from odevit.errors import ConfigError
 from odevit.train import IntegrationSampler
+from odevit.train.assemble import make_sampler
 from odevit.train.integration import Drawn
+from odevit.train.recipe import Recipe, TrainRecipe
 
 
 def test_the_same_step_draws_the_same_pair():
@@ -52,3 +54,17 @@ def test_steps_and_horizons_do_not_depend_on_what_else_is_drawn():
     plain = IntegrationSampler([6, 12], [6.0, 12.0], seed=0)
     drawn = IntegrationSampler([6, 12], [6.0, 12.0], seed=0, solvers=["euler", "rk4"])
     assert [plain.draw(n)[1:] for n in range(100)] == [drawn.draw(n)[1:] for n in range(100)]
+
+
+def test_coarse_batches_come_first():
+    sampler = IntegrationSampler([12, 6, 24], [6.0, 12.0], seed=0, solvers=["heun", "rk4"], coarse=30)
+    assert {sampler.draw(n) for n in range(30)} == {Drawn("heun", 6, 6.0)} == {sampler.coarsest}
+    later = IntegrationSampler([12, 6, 24], [6.0, 12.0], seed=0, solvers=["heun", "rk4"])
+    assert [sampler.draw(n) for n in range(30, 90)] == [later.draw(n) for n in range(30, 90)]
+    assert set(sampler.ways) == set(later.ways)
+
+
+def test_a_recipe_counts_its_coarse_part_in_optimiser_steps():
+    recipe = Recipe(train=TrainRecipe(epochs=10, steps=[4, 8], accumulate=2, coarse_first=0.4))
+    sampler = make_sampler(recipe, 8, 1.0, batches=7)  # four updates an epoch, the last of half the size
+    assert sampler.coarse == 16

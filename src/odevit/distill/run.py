@@ -24,10 +24,9 @@ from odevit.distill.student import OdeStudent
 from odevit.distill.surgery import get_ode_model
 from odevit.distill.teacher import Teacher
 from odevit.model import OdeViTConfig
-from odevit.train.assemble import Place, assemble, begin, carry_out
+from odevit.train.assemble import Place, assemble, begin, carry_out, make_sampler
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.integration import IntegrationSampler
 from odevit.train.recipe import Recipe
 from odevit.train.record import make_record
 from odevit.train.run import print_summary, train_recipe
@@ -156,14 +155,7 @@ def make_trainer(recipe: DistillRecipe, network: Distillation, data: DataSet, pl
     )
     answers = replace(data, validation=told(network.teacher, data, "validation", place.device))
     validation = evaluation_batches(answers, "validation", **options)
-    sampler = IntegrationSampler(
-        t.steps or [depth.steps],
-        [depth.horizon * each for each in t.horizons or [1.0]],
-        recipe.seed,
-        t.longest_step,
-        t.solvers,
-        t.own,
-    )
+    sampler = make_sampler(recipe, depth.steps, depth.horizon, len(batches))
     progress = _Progress(network)  # frees the head, if asked to, before the optimiser looks for what is trained
     trainer = assemble(recipe, network, batches, validation, sampler, place)
     trainer.add_callback(progress)

@@ -64,7 +64,7 @@ PRESETS.register("tiny-conv")(
         "pooling": "attention",
         "norm": "layer",
         "leak": 1.0,
-        "solver": "lie_trotter",
+        "solver": "exponential_euler",
         "steps": 12,
         "horizon": 6.0,
         "num_labels": 10,

@@ -64,6 +64,20 @@ def begin(recipe: Recipe) -> Place:
     return place
 
 
+def make_sampler(recipe: Recipe, steps: int, horizon: float, batches: int) -> IntegrationSampler:
+    """What a recipe draws for a model with these steps and this horizon, in epochs of so many batches."""
+    t = recipe.train
+    return IntegrationSampler(
+        t.steps or [steps],
+        [horizon * each for each in t.horizons or [1.0]],
+        recipe.seed,
+        t.longest_step,
+        t.solvers,
+        t.own,
+        round(t.coarse_first * t.epochs * _updates(batches, t)),
+    )
+
+
 def assemble(
     recipe: Recipe,
     network: nn.Module,
@@ -82,7 +96,7 @@ def assemble(
         place: this process.
     """
     t, folder = recipe.train, recipe.folder
-    updates = -(-len(batches) // t.accumulate)
+    updates = _updates(len(batches), t)
     args = TrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=t.epochs,
@@ -157,6 +171,11 @@ def compile_field(model: nn.Module, backend: str = "inductor") -> None:
         if isinstance(module, Branch):
             # Not dynamic=False: the time would be a constant, and a field that knows it compiled anew at every step.
             module.compile(backend=backend)
+
+
+def _updates(batches: int, recipe: TrainRecipe) -> int:
+    """Optimiser steps of an epoch."""
+    return -(-batches // recipe.accumulate)
 
 
 class _AfterStep(TrainerCallback):

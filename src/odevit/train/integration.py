@@ -22,8 +22,9 @@ class Drawn(NamedTuple):
 class IntegrationSampler:
     """N drawn uniformly from steps, T from the horizons with T / N <= longest_step, the solver from solvers.
 
-    A share `own` of the batches is integrated as the model does it by itself. What stands twice in a list is drawn
-    twice as often.
+    What stands twice in a list is drawn twice as often. A share `own` of the batches is integrated as the model does it
+    by itself. For the first `coarse` batches nothing is drawn at all: they take the fewest steps to the shortest
+    horizon, which costs least and is the easiest way to learn on.
 
     A pure function of (seed, optimiser step): every process and every accumulated part of a batch draws the same, and a
     resumed run the same as before.
@@ -35,6 +36,7 @@ class IntegrationSampler:
         longest_step: the largest T / N, so that few steps go with short horizons; 0 is any.
         solvers: names of solvers; empty is the model's own.
         own: share of the batches for which nothing is drawn.
+        coarse: number of optimiser steps before drawing begins.
     """
 
     steps: Sequence[int]
@@ -43,6 +45,7 @@ class IntegrationSampler:
     longest_step: float = 0.0
     solvers: Sequence[str] = ()
     own: float = 0.0
+    coarse: int = 0
 
     def __post_init__(self) -> None:
         problems = [
@@ -56,6 +59,8 @@ class IntegrationSampler:
 
     def draw(self, optimiser_step: int) -> Drawn:
         """How this batch is integrated."""
+        if optimiser_step < self.coarse:
+            return self.coarsest
         generator = random.Random(f"{self.seed}:{optimiser_step}")
         steps = generator.choice(self.steps)
         horizon = generator.choice(self._horizons(steps))
@@ -73,7 +78,13 @@ class IntegrationSampler:
             for horizon in self._horizons(steps)
             for solver in solvers
         ]
-        return list(dict.fromkeys([Drawn(), *drawn] if self.own else drawn))
+        also = [Drawn()] * (self.own > 0) + [self.coarsest] * (self.coarse > 0)
+        return list(dict.fromkeys([*also, *drawn]))
+
+    @property
+    def coarsest(self) -> Drawn:
+        """The fewest steps to the shortest horizon with the first of the solvers."""
+        return Drawn(self.solvers[0] if self.solvers else None, min(self.steps), min(self.horizons))
 
     def _horizons(self, steps: int) -> list[float]:
         # 1e-9: 18 / 12 must not fall to the last digit of a product.

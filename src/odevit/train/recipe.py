@@ -83,6 +83,8 @@ class TrainRecipe:
     """Names of solvers, one drawn for each batch; empty takes the model's own."""
     own: float = 0.0
     """Share of the batches that are integrated as the model does it by itself, whatever could be drawn."""
+    coarse_first: float = 0.0
+    """Share of the training, at its beginning, with the fewest of `steps` to the shortest of `horizons`: it is cheap."""
     jasmin: float = 0.0
     """Weight of JaSMin_k along the trajectory; costs the fused kernel."""
     jasmin_k: int = 2
@@ -175,6 +177,7 @@ class Recipe:
         check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
         check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
         check("train.own", t.own, 0 <= t.own <= 1, "a share in [0, 1]")
+        check("train.coarse_first", t.coarse_first, 0 <= t.coarse_first <= 1, "a share in [0, 1]")
         for name in t.solvers:
             choice("train.solvers", name, tuple(SOLVERS))
         for key in ("jasmin", "jacobian", "transport"):

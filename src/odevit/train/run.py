@@ -10,9 +10,9 @@ from transformers import set_seed
 
 from odevit.data import DataSet
 from odevit.model import OdeViTConfig, OdeViTForImageClassification
-from odevit.train.assemble import Place, assemble, begin, carry_out
+from odevit.train.assemble import Place, assemble, begin, carry_out, make_sampler
 from odevit.train.finish import finish
-from odevit.train.integration import IntegrationSampler, OneWay
+from odevit.train.integration import OneWay
 from odevit.train.recipe import Recipe
 from odevit.train.record import device_name
 from odevit.train.splits import evaluation_batches, read_data, training_batches
@@ -71,10 +71,7 @@ def make_trainer(
     t, place, config = recipe.train, Place.here(device), model.config
     batches = training_batches(data, place.share(t), recipe.data.augmentation, seed=recipe.seed, **place.options(t))
     validation = evaluation_batches(data, "validation", **place.options(t))
-    sampler: IntegrationSampler | OneWay = OneWay()
-    if config.depth == "ode":
-        horizons = [config.horizon * each for each in t.horizons or [1.0]]
-        sampler = IntegrationSampler(t.steps or [config.steps], horizons, recipe.seed, t.longest_step, t.solvers, t.own)
+    sampler = make_sampler(recipe, config.steps, config.horizon, len(batches)) if config.depth == "ode" else OneWay()
     return assemble(recipe, model, batches, validation, sampler, place)
 
 
