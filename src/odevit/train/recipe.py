@@ -84,7 +84,7 @@ class TrainRecipe:
     own: float = 0.0
     """Share of the batches that are integrated as the model does it by itself, whatever could be drawn."""
     coarse_first: float = 0.0
-    """Share of the training, at its beginning, with the fewest of `steps` to the shortest of `horizons`: it is cheap."""
+    """Share of the training, at its beginning, with the fewest of `steps` to the shortest of `horizons`: cheap."""
     jasmin: float = 0.0
     """Weight of JaSMin_k along the trajectory; costs the fused kernel."""
     jasmin_k: int = 2
