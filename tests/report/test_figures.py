@@ -3,11 +3,15 @@
 from io import BytesIO
 
 import pytest
+import torch
 from PIL import Image
 
 from odevit.report.figures.exponents import draw_classes, draw_exponents
 from odevit.report.figures.integration import draw_grid, draw_speed, draw_steps
 from odevit.report.figures.smoothness import draw_radius
+from odevit.report.figures.teaching import draw_bins, draw_correctness
+from odevit.report.plain import plain
+from odevit.report.teaching import GROUPS, nearness
 from tests.report.test_verdict import GOOD, outcome, share
 
 
@@ -71,3 +75,20 @@ def test_radii_that_were_not_found():
         "quantiles": {"5%": None, "50%": None, "95%": None},
     }  # fmt: skip
     assert size(draw_radius(radius))[0] >= 800
+
+
+@pytest.mark.parametrize("present", [(0, 1, 2, 3), (0, 3), (3,)])
+def test_both_distances_stand_side_by_side(present):
+    groups = torch.tensor(present).repeat(16)
+    distances = torch.linspace(5.0, 9.0, len(groups))[None]
+    found, relative = (nearness(d, d, groups, groups == 0) for d in (distances, distances / 10))
+    teacher = plain({"groups": groups, "group_names": GROUPS, "token": "CLS", **found, "relative": relative})
+    strips, bars = draw_correctness(teacher), draw_bins(teacher)
+    for figure in (strips, bars):
+        assert [axes.get_xlabel() for axes in figure.axes] == ["|x(T) − h|", "|x(T) − h| / |h|"]
+        assert size(figure)[0] >= 800
+    seen = [torch.cat([torch.tensor(c.get_offsets()[:, 0].data) for c in axes.collections]) for axes in strips.axes]
+    torch.testing.assert_close(seen[0], 10 * seen[1], rtol=1e-4, atol=0)
+    for axes in bars.axes:
+        heights = torch.tensor([[bar.get_height() for bar in container] for container in axes.containers])
+        torch.testing.assert_close(heights.sum(dim=0), torch.full((8,), 100.0, dtype=heights.dtype))

@@ -8,8 +8,10 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from odevit import get_ode_model
 from odevit.report.collect import analyse
+from odevit.report.sections import teaching
 from odevit.report.stopping import stopping_epoch
-from odevit.report.teaching import GROUPS, distance_bins, ranked_above
+from odevit.report.teaching import GROUPS, distance_bins, nearness, ranked_above, ranking
+from odevit.report.verdict import side_of_chance
 from tests.report.small import FEW
 
 
@@ -50,6 +52,54 @@ def test_distances_and_answers_of_both(report):
     assert teacher["top1"]["hits"] == counts[0] + counts[1]
     assert teacher["student_top1"]["hits"] == counts[0] + counts[2]
     assert sum(each["images"] for each in teacher["bins"]) == 40
+
+
+def test_relative_distances_are_those_by_the_teachers_norm(report):
+    teacher, relative = report.numbers["teacher"], report.numbers["teacher"]["relative"]
+    distances, norms = torch.tensor(teacher["distances"]), torch.tensor(teacher["norms"])
+    torch.testing.assert_close(torch.tensor(relative["distances"]), distances / norms, rtol=1e-4, atol=0)
+    assert relative.keys() <= teacher.keys(), "what is said of one distance is said of the other"
+    assert relative["by_layer"]["median"][-1] == pytest.approx((distances / norms).quantile(0.5).item(), rel=1e-4)
+    assert len(relative["by_layer"]["right_is_nearer"]) == 3
+    assert sum(each["images"] for each in relative["bins"]) == 40
+
+
+def test_the_caption_says_at_how_many_layers_either_holds():
+    """At the first layer all is alike; at the second the distance is larger where both are right, the norm yet more."""
+    groups = torch.arange(80) % 4
+    right, noise = groups == 0, torch.rand(80, generator=torch.Generator().manual_seed(0))
+    distances, norms = torch.stack([noise, noise + 2.0 * right]), torch.stack([1 + 0 * noise, 1.0 + 39.0 * right])
+    absolute, relative = (nearness(each, each, groups, right) for each in (distances, distances / norms))
+    teacher = {
+        "images": 80, "layers": 2, "alignment": {"kind": "arc", "measured": True}, **absolute, "relative": relative,
+        "right_has_larger_norm": ranking(norms[-1][right], norms[-1][~right]),
+    }  # fmt: skip
+    page = "".join(teaching({"teacher": teacher}, {"correctness": b""}))
+    assert "nearer at 0 and farther at 1 of 2 layers by |x − h|, " in page
+    assert "and nearer at 1 and farther at 0 by |x − h| / |h|" in page
+    assert "100.0% of all pairs" in page
+
+
+def test_norms_can_turn_what_a_distance_says():
+    """Distances of 10% where both are right and of 20% elsewhere; the norm is larger where both are right."""
+    norms = torch.linspace(4.0, 5.0, 30).repeat(2) * torch.tensor([3.0, 1.0]).repeat_interleave(30)
+    groups = torch.tensor([0, 3]).repeat_interleave(30)
+    relative = torch.tensor([0.1, 0.2]).repeat_interleave(30)
+    absolute, by_norm = (nearness(d[None], d[None], groups, groups == 0) for d in (relative * norms, relative))
+    assert absolute["right_is_nearer"]["value"] == 0.0
+    assert by_norm["right_is_nearer"]["value"] == 1.0
+    assert [side_of_chance(each["right_is_nearer"]) for each in (absolute, by_norm)] == [-1, 1]
+    assert by_norm["by_layer"]["right_is_nearer"] == [by_norm["right_is_nearer"]]
+    assert nearness(relative[None, :30], relative[None, :30], groups[:30], groups[:30] == 0)["right_is_nearer"] is None
+
+
+def test_the_error_of_a_ranking_is_that_of_chance():
+    draws = torch.rand(2000, 30, generator=torch.Generator().manual_seed(0))
+    found = [ranking(each[:10], each[10:]) for each in draws]
+    values = torch.tensor([each["value"] for each in found])
+    assert values.mean().item() == pytest.approx(0.5, abs=0.01)
+    assert values.std().item() == pytest.approx(found[0]["error"], rel=0.05)
+    assert side_of_chance(ranking(torch.tensor([2.0]), torch.tensor([1.0]))) == 0, "one pair proves nothing"
 
 
 def test_their_pictures_are_on_the_page(report):

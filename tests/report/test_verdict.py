@@ -160,16 +160,46 @@ def test_a_radius_that_is_shorter_than_the_way_guarantees_nothing():
     assert tolerates(changed("radius/quantiles", none)["radius"]).answer == "unknown"
 
 
-@pytest.mark.parametrize(("hits", "answer"), [(950, "yes"), (800, "partly"), (300, "no")])
-def test_following_a_teacher(hits, answer):
-    teacher = {
+def taught(hits=950, absolute=0.7, relative=0.7):
+    """What is known of a teacher: how often it is agreed with, and how often both right is nearer."""
+
+    def nearer(value):
+        return None if value is None else {"value": value, "error": 0.02}
+
+    return {
         "agreement": share(hits),
         "top1": share(900),
         "student_top1": share(880),
         "token": "CLS",
         "by_layer": {"median": [1.0, 2.0], "standstill": [3.0, 9.0]},
         "tells_disagreement": 0.8,
+        "right_is_nearer": nearer(absolute),
+        "relative": {"by_layer": {"median": [0.1, 0.25]}, "right_is_nearer": nearer(relative)},
     }
-    found = follows(teacher)
+
+
+@pytest.mark.parametrize(("hits", "answer"), [(950, "yes"), (800, "partly"), (300, "no")])
+def test_following_a_teacher(hits, answer):
+    found = follows(taught(hits))
     assert found.answer == answer
-    assert "80% of all pairs" in found.sentences[-1]
+    assert "25% of the teacher's norm" in found.sentences[1]
+    assert "80% of all pairs" in found.sentences[2]
+
+
+@pytest.mark.parametrize(
+    ("absolute", "relative", "first", "second"),
+    [
+        (0.15, 0.65, "no, farther (nearer in 15%", "yes (65%)"),
+        (0.57, 0.43, "yes (nearer in 57%", "no, farther (43%)"),
+        (0.55, 0.45, "no difference beyond chance (nearer in 55%", "no difference beyond chance (45%)"),
+    ],
+)
+def test_both_distances_say_which_way_they_come_out(absolute, relative, first, second):
+    said = follows(taught(absolute=absolute, relative=relative)).sentences[-1]
+    assert f"By |x − h|: {first}" in said
+    assert f"By |x − h| / |h|: {second}" in said
+    assert "50% ± 2.0" in said
+
+
+def test_nothing_is_said_of_pairs_that_do_not_exist():
+    assert "80% of all pairs" in follows(taught(absolute=None, relative=None)).sentences[-1]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
@@ -23,30 +21,15 @@ from odevit.distill.paths import pca_paths
 from odevit.distill.recipe import DistillRecipe
 from odevit.distill.student import OdeStudent
 from odevit.distill.teacher import Teacher
+from odevit.page.picture import picture
+from odevit.page.shell import heading, paragraph, whole_page
+from odevit.page.table import table
 from odevit.train.splits import evaluation_batches
 
 IMAGES = 512
 """Held-out images that distances are measured on, at most."""
 SHOWN = 4
 """Images whose paths are drawn; as many as there are colours."""
-
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
-  body { max-width: 820px; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #222; }
-  h1 { font-size: 1.5rem; }  h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-  table { border-collapse: collapse; width: 100%; }
-  th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid #ddd; }
-  th:first-child, td:first-child { text-align: left; }
-  figure { margin: 0; }  img { width: 100%; }  .small { font-size: .85rem; color: #666; }
-</style>
-<h1>$title</h1>
-$body
-</html>
-""")
 
 
 def write_report(
@@ -65,47 +48,58 @@ def write_report(
     student, alignment = OdeStudent.from_pretrained(folder).to(device), Alignment.load(folder / "alignment.json")
     record = json.loads((folder / "record.json").read_text())
     batches = evaluation_batches(data, "validation", 128, limit=IMAGES, device=device)
-    depth = student.encoder.depth
+    depth, images = student.encoder.depth, len(data.test)
     # A student that was trained to meet the last layer alone may take fewer steps than there are layers to look at.
     steps = max(depth.steps, teacher.num_layers)
+    # What training has drawn lies there: its curves, and the bound if one was tracked.
+    figures = {path.stem: path.read_bytes() for path in folder.glob("*.png")} | {
+        "paths": _png(_paths(student, teacher, next(iter(batches)), data, alignment.indices(steps))),
+        "distances": _png(_distances(student, teacher, alignment, batches, steps)),
+        "alignment": _png(draw_alignment(alignment, steps, depth.horizon)),
+    }
     parts = [
-        f"<p>{escape(outcome(rows, len(data.test), recipe.objective.cross_entropy > 0))}</p>",
-        table(rows),
-        f'<p class="small">One run, seed {recipe.seed}, on {escape(record["device"])}; one image of {len(data.test):,} '
-        f"is {1 / len(data.test):.2%}. NFE: evaluations of the field, or layers. Agreement: the same answer as the "
-        "teacher's, right or wrong.</p>",
-        section(
-            "Which way they go",
-            _paths(student, teacher, next(iter(batches)), data, alignment.indices(steps)),
+        paragraph(outcome(rows, images, recipe.objective.cross_entropy > 0)),
+        side_by_side(rows),
+        paragraph(
+            f"One run, seed {recipe.seed}, on {record['device']}; one image of {images:,} is {1 / images:.2%}. NFE: "
+            "evaluations of the field, or layers. Agreement: the same answer as the teacher's, right or wrong.",
+            small=True,
+        ),
+        heading("Which way they go"),
+        picture(
+            figures,
+            "paths",
             "What becomes of the token that is classified, for a few held-out images, in the plane in which all these "
             "states vary most (the paper's Fig. 1).",
         ),
-        section(
-            "How near they come",
-            _distances(student, teacher, alignment, batches, steps),
+        heading("How near they come"),
+        picture(
+            figures,
+            "distances",
             "Distance between the student and each layer of its teacher where they should meet, on held-out images. "
             "Dashed: a student that stays at the embedded image.",
         ),
-        section(
-            "When they meet",
-            draw_alignment(alignment, steps, depth.horizon),
+        heading("When they meet"),
+        picture(
+            figures,
+            "alignment",
             f"Layers stand where the teacher's movement has taken them, measured on {recipe.alignment.images} training "
             f"images; the steps that meet them were chosen by alignment.kind={alignment.kind}.",
         ),
-        section(
-            "How it was learned",
-            folder / "curves.png",
+        heading("How it was learned"),
+        picture(
+            figures,
+            "curves",
             "The student was chosen by its agreement with the teacher on held-out images, not by labels.",
         ),
     ]
-    if (folder / "bound.png").exists():
+    if "bound" in figures:
         caption = "Distance to every layer while learning, and the bound under which training may stop."
-        parts.append(section("How near it could come", folder / "bound.png", caption))
+        parts += [heading("How near it could come"), picture(figures, "bound", caption)]
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    parts.append(f'<p class="small">{escape(record["command"] or recipe.name)}<br>{escape(versions)}</p>')
+    parts.append(f'<p class="small"><code>{escape(record["command"] or recipe.name)}</code><br>{escape(versions)}</p>')
     page = folder / "report.html"
-    title = escape(f"{recipe.name}: a teacher and its student")
-    page.write_text(PAGE.substitute(title=title, body="\n".join(parts)), encoding="utf-8")
+    page.write_text(whole_page(f"{recipe.name}: a teacher and its student", parts), encoding="utf-8")
     return page
 
 
@@ -129,31 +123,19 @@ def outcome(rows: Sequence[Mapping[str, Any]], images: int, supervised: bool) ->
     return said + "."
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The models side by side, as HTML."""
-    head = "".join(f"<th>{name}</th>" for name in ("", "parameters", "NFE", "ms/image", "top-1", "agreement"))
-    lines = [
-        f"<tr><td>{escape(row['model'])}</td><td>{row['params']:,}</td><td>{row['nfe']}</td>"
-        f"<td>{row['milliseconds']:.3f}</td><td>{row['top1']:.2%}</td>"
-        f"<td>{'' if row['agreement'] is None else format(row['agreement'], '.2%')}</td></tr>"
-        for row in rows
-    ]
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+def side_by_side(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The models as a table; what is not known of one is empty."""
+    lines = []
+    for row in rows:
+        agreement = "" if row["agreement"] is None else f"{row['agreement']:.2%}"
+        cost = (f"{row['params']:,}", f"{row['nfe']}", f"{row['milliseconds']:.3f}")
+        lines.append((row["model"], *cost, f"{row['top1']:.2%}", agreement))
+    return table(("", "parameters", "NFE", "ms/image", "top-1", "agreement"), lines)
 
 
-def section(title: str, picture: Figure | Path, caption: str) -> str:
-    """A heading, a picture inside the page, and what it shows."""
-    if isinstance(picture, Path):
-        content = picture.read_bytes()
-    else:
-        buffer = BytesIO()
-        picture.savefig(buffer, format="png")
-        content = buffer.getvalue()
-    source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return (
-        f'<h2>{escape(title)}</h2>\n<figure><img alt="{escape(title)}" src="{source}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+def _png(figure: Figure) -> bytes:
+    figure.savefig(buffer := BytesIO(), format="png")
+    return buffer.getvalue()
 
 
 def _distances(

@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
+from odevit.page.shell import folded, paragraph, whole_page
+from odevit.page.table import words
 from odevit.report import sections
 from odevit.report.gallery import draw_all
-from odevit.report.html import PAGE, folded, paragraph, words
 from odevit.report.verdict import THRESHOLDS, Verdict
 
 Numbers = Mapping[str, Any]
@@ -65,8 +66,7 @@ def render(numbers: Numbers, said: Sequence[Verdict], figures: Mapping[str, byte
         *sections.stopping(numbers, figures),
         *sections.making(numbers),
     ]
-    title = f"How stable is {Path(numbers['model']['run']).name}?"
-    return PAGE.substitute(title=escape(title), body="\n".join(parts))
+    return whole_page(f"How stable is {Path(numbers['model']['run']).name}?", parts)
 
 
 def introduction(numbers: Numbers) -> str:
@@ -85,9 +85,6 @@ def introduction(numbers: Numbers) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     kind = {True: "good", False: "bad", None: "open"}[verdict.good]
+    title = f"{verdict.question} {verdict.answer[:1].upper()}{verdict.answer[1:]}."
     sentences = "".join(paragraph(sentence) for sentence in verdict.sentences)
-    answer = escape(verdict.answer[:1].upper() + verdict.answer[1:])
-    return (
-        f'<section class="verdict {kind}"><h3>{escape(verdict.question)} <span class="answer">{answer}.</span></h3>'
-        f"{sentences}</section>"
-    )
+    return f'<section class="verdict {kind}"><h3>{escape(title)}</h3>{sentences}</section>'

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from odevit.report.html import heading, number, paragraph, percent, picture, table, with_error, words
+from odevit.page.picture import picture
+from odevit.page.shell import heading, paragraph
+from odevit.page.table import number, percent, table, with_error, words
+from odevit.report.verdict import side_of_chance
 
 Numbers = Mapping[str, Any]
 Figures = Mapping[str, bytes]
@@ -288,9 +291,26 @@ def teaching(numbers: Numbers, figures: Figures) -> list[str]:
             figures, "both", "Both paths of a few images in the plane in which they vary most (the paper's Fig. 1)."
         ),
         picture(figures, "layers", f"{images}. Which step meets which layer: {meeting}."),
-        picture(figures, "correctness", f"{images}, a dot each (the paper's Fig. 4)."),
+        picture(figures, "correctness", f"{images}, a dot each (the paper's Fig. 4). {_nearness(teacher)}"),
         picture(figures, "bins", f"{images}, equally many in each bar but for ties (the paper's Fig. 10)."),
     ]
+
+
+def _nearness(teacher: Numbers) -> str:
+    """At how many layers the paper's claim holds, by either distance, and how the norm alone would decide."""
+    norm = teacher["right_has_larger_norm"]
+    if norm is None:
+        return ""
+    sides = [
+        [side_of_chance(each) for each in found["by_layer"]["right_is_nearer"]]
+        for found in (teacher, teacher["relative"])
+    ]
+    absolute, relative = (f"nearer at {side.count(1)} and farther at {side.count(-1)}" for side in sides)
+    return (
+        f"Where both are right, the student is {absolute} of {teacher['layers']} layers by |x − h|, and {relative} by "
+        "|x − h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last "
+        f"layer is larger where both are right in {percent(norm['value'])} of all pairs of such an image with another."
+    )
 
 
 def stopping(numbers: Numbers, figures: Figures) -> list[str]:

@@ -1,7 +1,8 @@
-"""|x(tau_l T) - h_l| and who is right: does a student follow its teacher, and does it matter where it does not?"""
+"""|x(tau_l T) - h_l|, as it is and by |h_l|: does a student follow its teacher, and does it matter where not?"""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -37,32 +38,50 @@ def teacher_numbers(
     tokens = "cls" if teacher.layout().has_cls else "patches"
     distances = teacher_distances(student, teacher, alignment, sample.batches, tokens=tokens)
     still = standstill_distances(teacher, sample.batches, tokens=tokens)
-    told = torch.cat([teacher.logits(batch["pixel_values"]).argmax(dim=-1).cpu() for batch in sample.batches])
+    told, norms = _answers_and_norms(teacher, sample, tokens)
     labels, said = sample.labels, passage.logits.argmax(dim=-1)
     groups = _groups(told == labels, said == labels)
-    last = distances[-1]
+    agreed = told == said
     return {
         "images": len(labels),
         "layers": teacher.num_layers,
         "token": "CLS" if tokens == "cls" else "patches, in the mean",
         "alignment": {"kind": alignment.kind, "measured": measured},
-        "agreement": Share(int((told == said).sum()), len(labels)).numbers(),
+        "agreement": Share(int(agreed.sum()), len(labels)).numbers(),
         "top1": Share(int((told == labels).sum()), len(labels)).numbers(),
         "student_top1": Share(int((said == labels).sum()), len(labels)).numbers(),
         "difference": (said == labels).double().mean().item() - (told == labels).double().mean().item(),
         "difference_error": paired_error(said == labels, told == labels),
-        "distances": last,
         "groups": groups,
         "group_names": GROUPS,
+        **nearness(distances, still, groups, agreed),
+        # Where the teacher's norm depends on who is right, a distance that is not measured by it may say no more.
+        "relative": nearness(distances / norms, still / norms, groups, agreed),
+        "norms": norms[-1],
+        "right_has_larger_norm": ranking(norms[-1][groups == 0], norms[-1][groups != 0]),
+        "paths": _paths(student, teacher, alignment, sample),
+    }
+
+
+def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -> dict[str, Any]:
+    """Distances [layer, image] in numbers, and whether they are smaller where both are right, as the paper claims.
+
+    `right_is_nearer`: P(d > e) for the distance d of an image on which not both are right and e of one on which both
+    are, at the last layer, and under `by_layer` at every one.
+    """
+    last, right = distances[-1], groups == 0
+    return {
+        "distances": last,
         "by_layer": {
             "low": [quantiles(each, 0.1)[0] for each in distances],
             "median": [quantiles(each, 0.5)[0] for each in distances],
             "high": [quantiles(each, 0.9)[0] for each in distances],
             "standstill": [quantiles(each, 0.5)[0] for each in still],
+            "right_is_nearer": [ranking(each[~right], each[right]) for each in distances],
         },
-        "tells_disagreement": ranked_above(last[told != said], last[told == said]),
+        "tells_disagreement": ranked_above(last[~agreed], last[agreed]),
+        "right_is_nearer": ranking(last[~right], last[right]),
         "bins": distance_bins(last, groups),
-        "paths": _paths(student, teacher, alignment, sample),
     }
 
 
@@ -82,8 +101,15 @@ def ranked_above(these: Tensor, those: Tensor) -> float | None:
     """P(a > b) for a of `these` and b of `those`, ties counted half: 1/2 where distance tells nothing."""
     if not len(these) or not len(those):
         return None
-    differences = these.unsqueeze(1) - those.unsqueeze(0)
-    return ((differences > 0).double() + 0.5 * (differences == 0).double()).mean().item()
+    ordered = those.sort().values
+    below, not_above = (torch.searchsorted(ordered, these.contiguous(), right=right) for right in (False, True))
+    return ((below + not_above).double().mean() / (2 * len(those))).item()
+
+
+def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
+    """P(a > b) and sqrt((m + n + 1) / (12 m n)), the error with which m and n alike images give 1/2 (Mann, Whitney)."""
+    value, m, n = ranked_above(these, those), len(these), len(those)
+    return None if value is None else {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
 
 
 def _groups(teacher_right: Tensor, student_right: Tensor) -> Tensor:
@@ -91,6 +117,18 @@ def _groups(teacher_right: Tensor, student_right: Tensor) -> Tensor:
     return torch.where(
         teacher_right & student_right, 0, torch.where(teacher_right, 1, torch.where(student_right, 2, 3))
     )
+
+
+def _answers_and_norms(teacher: Teacher, sample: Sample, tokens: str) -> tuple[Tensor, Tensor]:
+    """The teacher's answers [image], and mean over tokens of |h_l| for l = 1..L [layer, image]."""
+    answers, norms = [], []
+    for batch in sample.batches:
+        output = teacher(batch["pixel_values"])
+        assert output.logits is not None  # its head is the student's, which has answered
+        answers.append(output.logits.argmax(dim=-1).cpu())
+        place = getattr(teacher.layout(batch["pixel_values"]), tokens)
+        norms.append(torch.stack([h[:, place].float().norm(dim=-1).mean(dim=1) for h in output.states[1:]]).cpu())
+    return torch.cat(answers), torch.cat(norms, dim=1)
 
 
 def _alignment(run: str | os.PathLike[str], teacher: Teacher, student: OdeStudent) -> tuple[Alignment, bool]:

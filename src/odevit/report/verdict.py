@@ -207,8 +207,9 @@ def follows(teacher: Numbers | None) -> Verdict:
     sentences = [
         f"It gives its teacher's answer on {_share(agreement)} of {agreement['count']:,} images, and is right on "
         f"{_percent(teacher['student_top1']['value'])} where the teacher is on {_percent(teacher['top1']['value'])}.",
-        f"At the last layer its distance ({teacher['token']}) is {layers['median'][-1]:.3g} in the median; a student "
-        f"that never moved would be at {layers['standstill'][-1]:.3g}.",
+        f"At the last layer its distance ({teacher['token']}) is {layers['median'][-1]:.3g} in the median, "
+        f"{_small(teacher['relative']['by_layer']['median'][-1])} of the teacher's norm; a student that never moved "
+        f"would be at {layers['standstill'][-1]:.3g}.",
     ]
     told = teacher["tells_disagreement"]
     if told is not None:
@@ -216,7 +217,26 @@ def follows(teacher: Numbers | None) -> Verdict:
             f"An image on which they disagree is further away than one on which they agree in {told:.0%} of all pairs "
             "(50% would mean that distance tells nothing)."
         )
+    if teacher["right_is_nearer"] is not None:
+        sentences.append(_nearer(teacher))
     return Verdict(question, answer, answer == "yes", tuple(sentences))
+
+
+def side_of_chance(ranking: Numbers) -> int:
+    """1 where a share of pairs is more than 1/2 by `CERTAIN` errors of chance, -1 where it is less, 0 in between."""
+    beyond = ranking["value"] - 0.5
+    return 0 if abs(beyond) <= CERTAIN * ranking["error"] else 1 if beyond > 0 else -1
+
+
+def _nearer(teacher: Numbers) -> str:
+    words = {1: "yes", 0: "no difference beyond chance", -1: "no, farther"}
+    absolute, relative = teacher["right_is_nearer"], teacher["relative"]["right_is_nearer"]
+    return (
+        "Is it nearer at the last layer where both are right, as the paper claims? "
+        f"By |x − h|: {words[side_of_chance(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
+        f"image with another). By |x − h| / |h|: {words[side_of_chance(relative)]} ({relative['value']:.0%}). "
+        f"Chance gives 50% ± {100 * absolute['error']:.1f}."
+    )
 
 
 def _dependence(spread: Numbers) -> str:
