@@ -173,27 +173,23 @@ def predict(
 ) -> list[Prediction]:
     """Classify image files.
 
+    Pictures are turned upright as their EXIF orientation says. One that is not square is stretched to the model's
+    square, whole: crop it first where its proportions matter. Data sets are read otherwise, by their centred square.
+
     Args:
         images: paths.
         model: a folder or the name of a bundled model.
         top: how many labels of each.
         solver, steps, horizon: how to integrate; the model's own unless given.
     """
-    from PIL import Image, UnidentifiedImageError
-
+    from odevit.data.picture import read_picture
     from odevit.model import make_image_processor
 
     network = load_model(model).eval()
     processor = make_image_processor(network.config)
     found = []
     for path in images:
-        try:
-            with Image.open(path) as picture:
-                pixels = processor(picture.convert("RGB"), return_tensors="pt")["pixel_values"]
-        except FileNotFoundError:
-            raise ValueError(f"there is no image {os.fspath(path)!r}; expected the path of a PNG, JPEG, ...") from None
-        except (UnidentifiedImageError, OSError) as error:
-            raise ValueError(f"{os.fspath(path)!r} cannot be read as an image: {error}") from error
+        pixels = processor(read_picture(path), return_tensors="pt")["pixel_values"]
         with torch.no_grad():
             output = network(pixels, solver=solver, steps=steps, horizon=horizon)
         best = output.logits.softmax(-1)[0].topk(min(top, network.config.num_labels))

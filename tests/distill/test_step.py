@@ -13,6 +13,8 @@ from odevit.distill.run import head_parameters
 from odevit.distill.step import Distillation
 from odevit.objectives import jasmin, path_matching
 from odevit.solver import Save, solve
+from tests.distill.zoo import images as photographs
+from tests.distill.zoo import make
 from tests.model.tiny import tiny_images, tiny_model
 
 LAYERS = 3
@@ -71,6 +73,41 @@ def test_forced_stretches_start_at_the_teachers_states():
     forced = network(images).loss
     network.progress = 0.6
     assert not torch.allclose(forced, network(images).loss), "after that it walks by itself"
+
+
+def rotary(**student):
+    """A student with positions of its own, as large as its tokens, whose teacher gets them inside attention."""
+    teacher = Teacher(make("dinov3"))
+    pupil = get_ode_model(teacher.model, **{"steps": 6, "horizon": 3.0, "leak": 0.5, **student})
+    torch.nn.init.normal_(pupil.encoder.positions)
+    alignment = Alignment("uniform", (1.0,) * LAYERS)
+    return Distillation(pupil, teacher, alignment, DistillObjective(logits=0.0, forced=0.5)).train()
+
+
+def test_forced_stretches_join_to_the_whole_way():
+    """Were the teacher's states those that the student meets by itself, forcing it there would change nothing."""
+    network, images = rotary(), photographs()
+    path = network.student.states(images).states
+    x0 = network.student.embed(images)
+    stretches = network._forced((x0, path[2], path[4], path[6]), (2, 4, 6), None, 6)
+    torch.testing.assert_close(stretches, [path[2], path[4], path[6]])
+
+
+def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
+    """In another width and with registers of its own: [P h_0 + p; r], then [P h_l; r]."""
+    network, images = rotary(hidden_size=16, registers=2), photographs()
+    encoder, told = network.student.encoder, network.teacher.states(images)
+    first, own = encoder.enter(told[0]), encoder.registers.expand(2, -1, -1)
+    starts = [first, *(torch.cat([encoder.in_proj(h), own], dim=1) for h in told[1:3])]
+    dynamics = encoder.field.dynamics(first)
+    expected = [
+        encoder.leave(solve(dynamics, z, solver="lie_trotter", steps=2, t0=float(n), t1=n + 1.0).state)
+        for n, z in enumerate(starts)
+    ]
+    stretches = network._forced(told, (2, 4, 6), None, 6)
+    torch.testing.assert_close(stretches, expected)
+    stretches[1].sum().backward()
+    assert encoder.positions.grad.abs().sum() > 0, "the leak still pulls to x(0), which has them"
 
 
 def test_jasmin_reaches_the_field():

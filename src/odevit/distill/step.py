@@ -216,17 +216,19 @@ class Distillation(nn.Module):
     def _forced(
         self, states: tuple[Tokens, ...], meetings: tuple[int, ...], solver: str | Solver | None, steps: int
     ) -> list[Tokens]:
-        """Every stretch from the teacher's own state: the field learns each layer before it walks the whole way."""
+        """From [P h_0 + p; r] to h_1, from [P h_1; r] to h_2, ...: every stretch begins at the teacher's own state.
+
+        So the field learns each layer before it walks the whole way.
+        """
         encoder, found, begin = self.student.encoder, [], 0
-        dynamics = encoder.field.dynamics(encoder.enter(states[0]))
+        first = encoder.enter(states[0])
+        dynamics = encoder.field.dynamics(first)
         length = encoder.depth.horizon / steps
         starts = states[-len(meetings) - 1 : -1]
-        # The teacher's states have no registers of the student's: every stretch begins with the learned ones. What the
-        # registers gather on the whole way is learned when forcing ends.
         for end, start in zip(meetings, starts, strict=True):
             stretch = solve(
                 dynamics,
-                encoder.enter(start),
+                first if begin == 0 else self._midway(start, first),
                 solver=encoder.depth.solver if solver is None else solver,
                 steps=end - begin,
                 t0=begin * length,
@@ -235,3 +237,16 @@ class Distillation(nn.Module):
             found.append(encoder.leave(stretch.state))
             begin = end
         return found
+
+    def _midway(self, state: Tokens, first: Tokens) -> Tokens:
+        """[P h_l; r]: where a stretch begins that is not the first, which began at `first`."""
+        # Stretches must join: where one ends the next begins, or the field learns to start from states that the student
+        # never visits. A stretch is asked to end at h_l, so the next one begins at h_l, and not at h_l + p. Positions
+        # belong to x(0): what a rotary teacher does with places, the first stretch has to work into the tokens. On its
+        # own way a student of the teacher's width keeps no p either, once it meets h_l: its state has no room for more.
+        project = self.student.encoder.in_proj
+        x = state.to(first.dtype)
+        x = x if project is None else project(x)
+        # The teacher's states have no registers of the student's: every stretch begins with the learned ones. What the
+        # registers gather on the whole way is learned when forcing ends.
+        return torch.cat([x, first[:, x.shape[1] :]], dim=1)

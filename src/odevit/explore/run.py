@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from PIL import Image
-
 from odevit.analysis.load import load_subject, load_teacher
-from odevit.data.decode import UNREADABLE, open_image
+from odevit.data.picture import read_picture
 from odevit.distill.alignment import Alignment
 from odevit.errors import ConfigError
 from odevit.explore.film import FRAMES_PER_SECOND, write_gif, write_mp4
@@ -48,7 +46,7 @@ def explore(
     """
     folder = Path.cwd() if out is None else Path(out)
     _check(images, folder, beyond, mass, seconds)
-    pictures = [(Path(path), _read(path)) for path in images]
+    pictures = [(Path(path), read_picture(path)) for path in images]
     subject, teacher, shares = load_subject(model), load_teacher(model), None
     if teacher is not None and (Path(model) / "alignment.json").is_file():
         shares = Alignment.load(Path(model) / "alignment.json").shares
@@ -93,15 +91,6 @@ def _check(images: Sequence[str | os.PathLike[str]], folder: Path, beyond: float
         problems.append(f"seconds={seconds}; expected the length of a film in (0, 30]")
     if problems:
         raise ConfigError("explore", problems)
-
-
-def _read(path: str | os.PathLike[str]) -> Image.Image:
-    try:
-        return open_image(Path(path)).convert("RGB")
-    except FileNotFoundError:
-        raise ValueError(f"there is no image {os.fspath(path)!r}; expected the path of a PNG, JPEG, ...") from None
-    except UNREADABLE as error:
-        raise ValueError(f"{os.fspath(path)!r} cannot be read as an image: {error}") from error
 
 
 def _free(folder: Path, name: str) -> tuple[Path, Path, Path]:

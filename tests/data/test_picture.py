@@ -1,0 +1,62 @@
+"""A photograph that was taken sideways is upright for whoever looks at it."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from odevit import verbs
+from odevit.data.picture import read_picture
+from tests.model.tiny import tiny_model
+
+ORIENTATION = 0x0112
+LYING = {
+    1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}  # fmt: skip
+"""How the pixels lie in a file of each EXIF orientation."""
+
+
+def upright():
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8))
+
+
+def taken(folder, orientation):
+    """The same picture as a camera in that position writes it."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    lying = upright() if LYING[orientation] is None else upright().transpose(LYING[orientation])
+    path = folder / f"{orientation}.png"
+    lying.save(path, exif=exif)
+    return path
+
+
+@pytest.mark.parametrize("orientation", LYING)
+def test_every_orientation_is_turned_upright(orientation, tmp_path):
+    assert np.array_equal(np.asarray(read_picture(taken(tmp_path, orientation))), np.asarray(upright()))
+
+
+def test_predict_does_not_care_how_the_camera_was_held(tmp_path):
+    tiny_model().save_pretrained(tmp_path / "model")
+    found = verbs.predict([taken(tmp_path, each) for each in LYING], model=tmp_path / "model", top=5)
+    assert len({each.labels for each in found}) == 1
+
+
+def test_predict_stretches_what_is_not_square(tmp_path):
+    """Cut to its centred square, a picture would say nothing of its ends."""
+    tiny_model().save_pretrained(tmp_path / "model")
+    pixels = np.asarray(upright()).copy()
+    Image.fromarray(pixels).save(tmp_path / "as it is.png")
+    pixels[:, -4:] = 255 - pixels[:, -4:]
+    Image.fromarray(pixels).save(tmp_path / "other at its end.png")
+    upright().resize((16, 16), Image.Resampling.BICUBIC).save(tmp_path / "stretched.png")
+    names = ("as it is.png", "other at its end.png", "stretched.png")
+    whole, other, stretched = (verbs.predict([tmp_path / name], model=tmp_path / "model", top=5)[0] for name in names)
+    assert whole.labels == stretched.labels
+    assert whole.labels != other.labels
+
+
+def test_sixteen_bits_are_refused(tmp_path):
+    Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(ValueError, match=r"deep\.png' cannot be read as an image: .*not 8 bits"):
+        read_picture(tmp_path / "deep.png")
