@@ -189,7 +189,8 @@ def predict(
     processor = make_image_processor(network.config)
     found = []
     for path in images:
-        pixels = processor(read_picture(path), return_tensors="pt")["pixel_values"]
+        picture = read_picture(path).convert("RGB" if processor.do_convert_rgb else "L")
+        pixels = processor(picture, return_tensors="pt")["pixel_values"]
         with torch.no_grad():
             output = network(pixels, solver=solver, steps=steps, horizon=horizon)
         best = output.logits.softmax(-1)[0].topk(min(top, network.config.num_labels))

@@ -60,3 +60,11 @@ def test_sixteen_bits_are_refused(tmp_path):
     Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ValueError, match=r"deep\.png' cannot be read as an image: .*not 8 bits"):
         read_picture(tmp_path / "deep.png")
+
+
+def test_a_model_of_one_channel_sees_colours_as_grey(tmp_path):
+    tiny_model(num_channels=1, image_mean=[0.5], image_std=[0.5]).save_pretrained(tmp_path / "model")
+    upright().save(tmp_path / "colour.png")
+    upright().convert("L").save(tmp_path / "grey.png")
+    colour, grey = verbs.predict([tmp_path / "colour.png", tmp_path / "grey.png"], model=tmp_path / "model", top=5)
+    assert colour.labels == grey.labels
