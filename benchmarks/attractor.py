@@ -38,7 +38,7 @@ SOLVERS = {
     "heun": (6, 8, 12, 24),
     "rk4": (4, 6, 12, 24),
 }
-RESTING = 1000
+RESTING = {"cuda": 1000, "cpu": 200}
 """Images whose rest points and exponents are looked at, at most."""
 FAR = 8
 """Horizons after which a state counts as at rest."""
@@ -122,7 +122,7 @@ def main() -> None:
     images, split = int(options.get("images", 2000)), options.get("split", "test")
     said = [f"images={images}", f"split={split}"]
     device = choose_device("auto")
-    size = 100 if device.type == "cpu" else 500
+    size, resting = 100 if device.type == "cpu" else 500, min(images, RESTING[device.type])
     subject = load_subject(name)
     subject.model.to(device)
     config = subject.model.config
@@ -130,7 +130,7 @@ def main() -> None:
         dataset = verbs.data_of(name, data, config.image_size, options.get("cache", cache))
     pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
     batches = evaluation_batches(dataset, split, size, limit=images, **pixels)
-    few = evaluation_batches(dataset, split, size, limit=min(images, RESTING), **pixels)
+    few = evaluation_batches(dataset, split, size, limit=resting, **pixels)
     ways = ways_of(subject)
     own = Way(subject.solver, subject.steps, subject.horizon)
     wanted = [own, *(way for part in ways.values() for way in part)]
@@ -146,8 +146,8 @@ def main() -> None:
         "images": images,
         "own": numbers(outcomes[own], outcomes[own]),
         **{part: [numbers(outcomes[way], outcomes[own]) for way in each] for part, each in ways.items()},
-        "equilibrium": {"images": min(images, RESTING), **rest_points},
-        "exponents": {"images": min(images, RESTING), **growth},
+        "equilibrium": {"images": resting, **rest_points},
+        "exponents": {"images": resting, **growth},
         "longest_stable_step": {solver: limits.longest(solver) for solver in SOLVERS},
     }
     Path(out).write_text(json.dumps(report, indent=2) + "\n")

@@ -12,6 +12,20 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/stability.md", "docs/distillation.md")
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
+SETTLED = ("settled-cifar10", "settled-cifar100")
+RECIPES = {
+    "plain": "Lie-Trotter, no leak, always 12 steps",
+    "ee-plain": "exponential Euler, no leak, always 12 steps",
+    "leak": "Lie-Trotter, leak, always 12 steps",
+    "drawn": "Lie-Trotter, no leak, drawn steps and horizons",
+    "both": "Lie-Trotter, leak, drawn",
+    "rms": "the same with RMSNorm",
+    "jasmin": "the same with JaSMin, weight 0.02",
+    "solver": "Lie-Trotter or exponential Euler, leak, drawn",
+    "own-solver": "the same, 40% of the batches as the model does by itself",
+    "coarse": "the same, first 40% of 20 epochs with 6 steps",
+    "ee": "exponential Euler, leak, drawn",
+}
 ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps")
 
 
@@ -55,7 +69,8 @@ def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
     if way["finite"] < 1:
         return "not finite"
     same = all(way[key] == own[key] for key in ("solver", "steps", "horizon"))
-    return f"**{100 * way['top1']:.2f}**" if same else f"{100 * way['top1']:.2f} ({0.0 - way['lost']:+.2f})"
+    star = "" if way.get("stable", True) else "*"
+    return f"**{100 * way['top1']:.2f}**" if same else f"{100 * way['top1']:.2f} ({0.0 - way['lost']:+.2f}){star}"
 
 
 def ways_table(records: tuple[str, ...]) -> str:
@@ -73,19 +88,46 @@ def ways_table(records: tuple[str, ...]) -> str:
     return table(["integration", *images], rows)
 
 
+def recipes_table() -> str:
+    """16 epochs each: the accuracy on held-out images, and the largest losses against it."""
+    folder = ROOT / "records/ablations-cifar100"
+    head = ["what is trained", "held-out top-1", "loss", "6 to 64 steps", "to 8 x horizon", "other solvers", "at rest"]
+    rows = []
+    for name, title in RECIPES.items():
+        metrics = [json.loads(line) for line in (folder / f"{name}-metrics.jsonl").read_text().splitlines()]
+        last = [each for each in metrics if "eval_accuracy" in each][-1]
+        row = [title, f"{100 * last['eval_accuracy']:.2f}%", f"{last['eval_loss']:.3f}"]
+        file = folder / f"{name}-attractor.json"
+        if not file.exists():
+            rows.append([*row, "", "", "", ""])
+            continue
+        report = json.loads(file.read_text())
+        steps = max(way["lost"] for way in report["steps"] if way["steps"] >= 6)
+        horizons = max(way["lost"] for way in report["horizons"])
+        resting = report["exponents"]["own"]["negative"]
+        others = [way["lost"] for way in report["solvers"] if inside(way)]
+        losses = [f"{max(0.0, lost):.1f}" for lost in (steps, horizons, max(others))]
+        rows.append([*row, *losses, f"{100 * resting:.1f}%"])
+    return table(head, rows)
+
+
+def inside(way: dict[str, Any]) -> bool:
+    """Whether a loss is the model's and not the solver's: within its limit, and no splitting, which rests elsewhere."""
+    return bool(way["stable"]) and way["solver"] in ("euler", "heun", "rk4", "exponential_euler") and way["steps"] >= 6
+
+
 def short_table() -> str:
     """The same for the README: the extremes."""
     reports = [read(record, "attractor.json") for record in COMPARED]
     rows = []
     for title, part, chosen in (
-        ("as trained: 12 steps of Lie-Trotter", "steps", lambda way: way["steps"] == 12),
+        ("as trained: 12 steps of exponential Euler", "steps", lambda way: way["steps"] == 12),
         ("6 steps", "steps", lambda way: way["steps"] == 6),
         ("64 steps", "steps", lambda way: way["steps"] == 64),
         ("8 x the horizon", "horizons", lambda way: way["steps"] == 96),
-        ("Euler, 24 steps", "solvers", lambda way: way["solver"] == "euler" and way["steps"] == 24),
-        ("Heun, 24 steps", "solvers", lambda way: way["solver"] == "heun" and way["steps"] == 24),
-        ("RK4, 24 steps", "solvers", lambda way: way["solver"] == "rk4" and way["steps"] == 24),
-        ("exponential Euler, 12 steps", "solvers", lambda w: w["solver"] == "exponential_euler" and w["steps"] == 12),
+        ("Euler, 12 steps", "solvers", lambda way: way["solver"] == "euler" and way["steps"] == 12),
+        ("Heun, 12 steps", "solvers", lambda way: way["solver"] == "heun" and way["steps"] == 12),
+        ("RK4, 12 steps", "solvers", lambda way: way["solver"] == "rk4" and way["steps"] == 12),
     ):
         found = [next(way for way in report[part] if chosen(way)) for report in reports]
         rows.append([title, *(f"{100 * way['top1']:.2f}" for way in found)])
@@ -96,8 +138,11 @@ def short_table() -> str:
 def anytime_table() -> str:
     head = ["model", "steps, horizon, stop", "top-1", "against 12 steps", "NFE saved", "time saved"]
     rows = []
-    for record in ("fast-cifar10", "fast-cifar100"):
-        report = read(record, "anytime.json")
+    for record, file in (
+        *((name, "anytime.json") for name in SETTLED),
+        *((name, "anytime-gpu.json") for name in ("fast-cifar10", "fast-cifar100")),
+    ):
+        report = read(record, file)
         best, test = report["chosen"], report["test"]
         rows.append(
             [
@@ -112,22 +157,34 @@ def anytime_table() -> str:
     return table(head, rows)
 
 
-def equilibrium_table() -> str:
-    head = ["model", "rest point of", "agrees with 8 x the horizon", "top-1", "mean NFE"]
+def rest_table() -> str:
+    """Where the largest exponent is negative: of the model's own steps, and of the equation."""
+    head = ["model", "split", "images", "own steps", "mean", "the equation", "mean"]
     rows = []
-    for record in ("fast-cifar10", "fast-cifar100"):
+    for record in ("fast-cifar10", "fast-cifar100", *SETTLED):
+        report = read(record, "attractor.json")
+        found = report["exponents"]
+        row = [record, report["split"], f"{found['images']:,}"]
+        for name in ("own", "rk4"):
+            row += [f"{100 * found[name]['negative']:.1f}%", f"{found[name]['mean']:.3f}"]
+        rows.append(row)
+    return table(head, rows)
+
+
+def equilibrium_table() -> str:
+    head = ["model", "agrees with 8 x the horizon", "top-1", "mean NFE"]
+    rows = []
+    for record in ("fast-cifar10", "fast-cifar100", *SETTLED):
         report = read(record, "attractor.json")["equilibrium"]
-        for name, title in (("own", "its own steps"), ("exponential_euler", "the equation")):
-            each = report[name]
-            rows.append(
-                [
-                    f"{record}, {report['images']} images",
-                    title,
-                    f"{100 * each['agreement_with_long_horizon']:.1f}%",
-                    f"{100 * each['top1']:.1f}%",
-                    f"{each['nfe']:.1f}",
-                ]
-            )
+        each = report["own"]
+        rows.append(
+            [
+                f"{record}, {report['images']:,} images",
+                f"{100 * each['agreement_with_long_horizon']:.1f}%",
+                f"{100 * each['top1']:.1f}%",
+                f"{each['nfe']:.1f}",
+            ]
+        )
     return table(head, rows)
 
 
@@ -150,6 +207,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "records": records_table,
     "integration": short_table,
     "ways": lambda: ways_table(COMPARED),
+    "settled": lambda: ways_table(SETTLED),
+    "rest": rest_table,
+    "recipes": recipes_table,
     "ablations": lambda: ways_table(ABLATED),
     "anytime": anytime_table,
     "equilibrium": equilibrium_table,

@@ -189,7 +189,7 @@ def predict(
     processor = make_image_processor(network.config)
     found = []
     for path in images:
-        picture = read_picture(path).convert("RGB" if processor.do_convert_rgb else "L")
+        picture = read_picture(path).convert("RGB" if network.config.num_channels == 3 else "L")
         pixels = processor(picture, return_tensors="pt")["pixel_values"]
         with torch.no_grad():
             output = network(pixels, solver=solver, steps=steps, horizon=horizon)

@@ -58,6 +58,16 @@ def losses(folder):
     return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
 
 
+def test_a_run_can_be_shorter_than_an_epoch(tmp_path):
+    """Ten updates to an epoch; seven are asked for, and the cosine ends with them."""
+    lines = read_metrics(run(tmp_path / "short", "train.updates=7", "train.warmup=0") / "metrics.jsonl")
+    assert [line["step"] for line in lines if "eval_accuracy" in line] == [7]
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    assert len(rates) == 7
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.1 * rates[0]
+
+
 def test_what_a_run_leaves_behind(finished):
     assert {path.name for path in finished.iterdir()} == {
         "model.safetensors",

@@ -63,6 +63,10 @@ class Dynamics:
             return x
         return torch.lerp(self.anchor.to(x.dtype), x, math.exp(-self.leak * h))
 
+    def anchored(self, anchor: Tensor) -> Dynamics:
+        """The same equation, pulled towards another point."""
+        return replace(self, anchor=anchor)
+
     def observed_by(self, observer: Observer | None) -> Dynamics:
         """The same trajectory, its attention maps handed to `observer`."""
         return replace(self, observer=observer)

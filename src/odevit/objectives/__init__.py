@@ -11,4 +11,5 @@ from odevit.objectives.jasmin import g as g
 from odevit.objectives.jasmin import jasmin as jasmin
 from odevit.objectives.logits import logit_kl as logit_kl
 from odevit.objectives.matching import path_matching as path_matching
+from odevit.objectives.settling import Settling as Settling
 from odevit.objectives.transport import Transport as Transport

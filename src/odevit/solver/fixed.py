@@ -100,7 +100,7 @@ class FixedStepLoop:
         dynamics = self.dynamics.observed_by(maps.append) if watched else self.dynamics
         after = self.solver.step(dynamics, x, t, h).to(x.dtype)
         if self.penalties:
-            step = Step(self.dynamics, t, h, x, after, tuple(maps))
+            step = Step(self.dynamics, t, h, x, after, tuple(maps), self.steps - n - 1, self.steps)
             share = 1.0 / self.steps
             penalties = tuple(
                 total + share * penalty(step) for total, penalty in zip(penalties, self.penalties.values(), strict=True)

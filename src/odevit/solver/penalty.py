@@ -13,7 +13,16 @@ from odevit.shapes import AttentionMap
 
 @dataclass(frozen=True)
 class Step:
-    """One step as a penalty sees it, with gradient. Gone when the next one begins."""
+    """One step as a penalty sees it, with gradient. Gone when the next one begins.
+
+    Args:
+        dynamics: the equation.
+        t, h: when it began and how long it was.
+        before, after: the states at its two ends.
+        attentions: the maps that were made on the way.
+        left: how many steps are still to come.
+        steps: how many there are in all.
+    """
 
     dynamics: Dynamics
     t: float
@@ -21,6 +30,8 @@ class Step:
     before: Tensor
     after: Tensor
     attentions: tuple[AttentionMap, ...]
+    left: int
+    steps: int
 
     @property
     def velocity(self) -> Tensor:

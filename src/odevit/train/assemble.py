@@ -74,7 +74,7 @@ def make_sampler(recipe: Recipe, steps: int, horizon: float, batches: int) -> In
         t.longest_step,
         t.solvers,
         t.own,
-        round(t.coarse_first * t.epochs * _updates(batches, t)),
+        round(t.coarse_first * _all_updates(batches, t)),
     )
 
 
@@ -96,16 +96,18 @@ def assemble(
         place: this process.
     """
     t, folder = recipe.train, recipe.folder
-    updates = _updates(len(batches), t)
+    updates = _all_updates(len(batches), t)
+    between = min(updates, t.evaluate_every * _updates(len(batches), t))
     args = TrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=t.epochs,
+        max_steps=t.updates or -1,
         per_device_train_batch_size=batches.batch_size,
         gradient_accumulation_steps=t.accumulate,
         learning_rate=t.learning_rate,
         lr_scheduler_type=t.schedule,
         lr_scheduler_kwargs={"num_cycles": t.cycles} if t.schedule == "cosine_with_restarts" else {},
-        warmup_steps=round(t.warmup * updates * t.epochs),
+        warmup_steps=round(t.warmup * updates),
         max_grad_norm=t.clip,
         bf16=t.precision == "bf16",
         use_cpu=place.device.type == "cpu",
@@ -114,9 +116,9 @@ def assemble(
         # A loss that is not a number must be seen, not smoothed over; and looking for it waits for the device.
         logging_nan_inf_filter=False,
         eval_strategy="steps",
-        eval_steps=updates * t.evaluate_every,
+        eval_steps=between,
         save_strategy="steps",
-        save_steps=updates * t.evaluate_every,
+        save_steps=between,
         save_total_limit=2,
         metric_for_best_model="accuracy",
         greater_is_better=True,
@@ -176,6 +178,11 @@ def compile_field(model: nn.Module, backend: str = "inductor") -> None:
 def _updates(batches: int, recipe: TrainRecipe) -> int:
     """Optimiser steps of an epoch."""
     return -(-batches // recipe.accumulate)
+
+
+def _all_updates(batches: int, recipe: TrainRecipe) -> int:
+    """Optimiser steps of a run."""
+    return recipe.updates or recipe.epochs * _updates(batches, recipe)
 
 
 class _AfterStep(TrainerCallback):

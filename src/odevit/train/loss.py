@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from odevit.objectives import JacobianNorm, JaSMin, Transport
+from odevit.objectives import JacobianNorm, JaSMin, Settling, Transport
 from odevit.solver import Penalty
 from odevit.train.integration import Drawn
 from odevit.train.recipe import TrainRecipe
@@ -32,6 +32,7 @@ class TrainingLoss:
         known: dict[str, Penalty] = {
             "jasmin": JaSMin(recipe.jasmin_k),
             "jacobian": JacobianNorm(),
+            "settling": Settling(),
             "transport": Transport(),
         }
         weights = {name: weight for name in known if (weight := getattr(recipe, name)) > 0}

@@ -47,6 +47,8 @@ class TrainRecipe:
     """How to learn."""
 
     epochs: int = 30
+    updates: int = 0
+    """Optimiser steps after which training ends, whatever the epochs; 0 goes by epochs."""
     batch_size: int = 128
     """Samples in one optimiser step, over all processes and accumulation steps together."""
     accumulate: int = 1
@@ -90,6 +92,8 @@ class TrainRecipe:
     jasmin_k: int = 2
     jacobian: float = 0.0
     """Weight of the squared Jacobian of the field, estimated by one more pair of evaluations a step."""
+    settling: float = 0.0
+    """Weight of what the largest exponent at the end of the trajectory is above -0.1, squared."""
     transport: float = 0.0
     """Weight of the transport cost, mean |dx/dt|^2."""
     evaluate_every: int = 1
@@ -171,6 +175,7 @@ class Recipe:
                 found.append(f"loggers: {logger} is not installed; pip install {logger}")
         for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
             check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
+        check("train.updates", t.updates, t.updates >= 0, "0, or the number of optimiser steps")
         check("train.warmup", t.warmup, 0 <= t.warmup < 1, "a share in [0, 1)")
         check("train.ema", t.ema, 0 <= t.ema < 1, "a decay in [0, 1)")
         check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
@@ -180,7 +185,7 @@ class Recipe:
         check("train.coarse_first", t.coarse_first, 0 <= t.coarse_first <= 1, "a share in [0, 1]")
         for name in t.solvers:
             choice("train.solvers", name, tuple(SOLVERS))
-        for key in ("jasmin", "jacobian", "transport"):
+        for key in ("jasmin", "jacobian", "settling", "transport"):
             check(f"train.{key}", getattr(t, key), getattr(t, key) >= 0, "a weight >= 0")
         check("train.jasmin_k", t.jasmin_k, t.jasmin_k >= 0 and t.jasmin_k != 1, "0, or 2 and more")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")

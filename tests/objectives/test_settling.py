@@ -1,0 +1,46 @@
+"""What is asked of the place where a trajectory ends."""
+
+import pytest
+import torch
+
+from odevit.field import Dynamics
+from odevit.objectives import Settling
+from odevit.solver import solve
+
+
+def cost(matrix, *, steps=3, **settings):
+    """Of ending anywhere in the linear field f(x) = M x, whose exponents are the real parts of M's eigenvalues."""
+    torch.manual_seed(0)
+    x0 = torch.randn(64, len(matrix), dtype=torch.float64)
+    penalties = {"settling": Settling(step=0.01, turning=2000, **settings)}
+    return solve(lambda x, t: x @ matrix.T, x0, steps=steps, t1=0.1, penalties=penalties).penalties["settling"]
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_it_is_the_square_of_what_the_largest_exponent_is_above_the_margin(steps):
+    matrix = torch.diag(torch.tensor([0.5, -1.0, -2.0], dtype=torch.float64))
+    assert cost(matrix, steps=steps, margin=0.25).item() == pytest.approx(0.75**2, rel=1e-2)
+
+
+def test_where_everything_shrinks_faster_than_asked_it_costs_nothing():
+    matrix = torch.diag(torch.tensor([-0.5, -1.0, -2.0], dtype=torch.float64))
+    assert cost(matrix, margin=0.4).item() == 0.0
+    assert cost(matrix, margin=0.6).item() == pytest.approx(0.1**2, rel=0.1)
+
+
+def test_its_gradient_moves_the_largest_exponent_alone():
+    rates = torch.tensor([0.5, -1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    cost(torch.diag(rates), margin=0.25).backward()
+    # d (rate + margin)^2 / d rate = 2 * 0.75
+    torch.testing.assert_close(rates.grad, torch.tensor([1.5, 0.0, 0.0], dtype=torch.float64), rtol=2e-2, atol=1e-6)
+
+
+def test_the_leak_counts():
+    """f(x) = M x - leak x: every exponent falls by the leak."""
+    matrix = torch.diag(torch.tensor([1.5, 0.0], dtype=torch.float64))
+    x0 = torch.zeros(8, 2, dtype=torch.float64)
+    dynamics = Dynamics({"linear": lambda x, t, observer: x @ matrix.T}, anchor=x0, leak=1.0)
+    settling = Settling(margin=0.1, step=0.01, turning=500)
+    start = torch.randn(8, 2, dtype=torch.float64)
+    found = solve(dynamics, start, steps=2, t1=0.1, penalties={"settling": settling}).penalties["settling"]
+    assert found.item() == pytest.approx(0.6**2, rel=0.02)
