@@ -17,10 +17,10 @@ class Settling(Penalty):
     """mean max(0, lambda + margin)^2,  lambda = log( |d_k| / |d_0| ) / (k h), d the distance of two neighbours.
 
     Where the largest exponent is negative a state comes to rest, whatever disturbs it. The last state of a trajectory
-    goes on for `waiting` steps, so that nothing is asked of the way to its answer; a random disturbance is carried along
-    for `turning` more, which turn it towards the direction that grows most; only the `counted` steps after that have a
-    gradient, and only that of the field. Two neighbouring trajectories in place of a derivative: fused attention and
-    compiled fields have no second one. The steps are those of exponential Euler, which rests where the equation does.
+    goes on for `waiting` steps, so that nothing is asked of the way to its answer. A random disturbance is carried
+    along for `turning` more, which turn it towards the direction that grows most. Only the `counted` steps after that
+    have a gradient, and only that of the field. Two neighbouring trajectories in place of a derivative: fused attention
+    and compiled fields have no second one. The steps are exponential Euler's, which rests where the equation does.
 
     Args:
         margin: how much below zero is asked for, per unit of time.
