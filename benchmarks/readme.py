@@ -12,7 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/stability.md", "docs/distillation.md")
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-SETTLED = ("settled-cifar10", "settled-cifar100")
+SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100")
+MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
     "plain": "Lie-Trotter, no leak, always 12 steps",
     "ee-plain": "exponential Euler, no leak, always 12 steps",
@@ -40,8 +41,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def records_table() -> str:
     head = ["model", "data", "params", "NFE", "test top-1", "seeds", "epochs", "training time", "device"]
     rows = []
-    for path in sorted((ROOT / "records").glob("*/record.json")):
-        record, name = json.loads(path.read_text()), path.parent.name
+    for name in SHOWN:
+        record = read(name, "record.json")
         spread = f" ± {100 * record['top1_spread']:.2f}" if record["top1_spread"] is not None else ""
         rows.append(
             [
@@ -136,17 +137,20 @@ def short_table() -> str:
 
 
 def anytime_table() -> str:
-    head = ["model", "steps, horizon, stop", "top-1", "against 12 steps", "NFE saved", "time saved"]
+    head = ["model", "device", "steps, horizon, stop", "top-1", "against 12 steps", "NFE saved", "time saved"]
     rows = []
     for record, file in (
-        *((name, "anytime.json") for name in SETTLED),
-        *((name, "anytime-gpu.json") for name in ("fast-cifar10", "fast-cifar100")),
+        ("settled-cifar10", "anytime.json"),
+        ("fast-cifar100", "anytime.json"),
+        ("fast-cifar10", "anytime-gpu.json"),
+        ("fast-cifar100", "anytime-gpu.json"),
     ):
         report = read(record, file)
         best, test = report["chosen"], report["test"]
         rows.append(
             [
                 f"{record}, {report['test_images']:,} test images",
+                report["device"],
                 f"{best['steps']}, {best['horizon']:g}, {best['stop']}",
                 f"{100 * test['stopped_top1']:.2f}%",
                 f"{0.0 - test['lost']:+.2f} points",
@@ -161,7 +165,7 @@ def rest_table() -> str:
     """Where the largest exponent is negative: of the model's own steps, and of the equation."""
     head = ["model", "split", "images", "own steps", "mean", "the equation", "mean"]
     rows = []
-    for record in ("fast-cifar10", "fast-cifar100", *SETTLED):
+    for record in MODELS:
         report = read(record, "attractor.json")
         found = report["exponents"]
         row = [record, report["split"], f"{found['images']:,}"]
@@ -174,7 +178,7 @@ def rest_table() -> str:
 def equilibrium_table() -> str:
     head = ["model", "agrees with 8 x the horizon", "top-1", "mean NFE"]
     rows = []
-    for record in ("fast-cifar10", "fast-cifar100", *SETTLED):
+    for record in MODELS:
         report = read(record, "attractor.json")["equilibrium"]
         each = report["own"]
         rows.append(
@@ -207,7 +211,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "records": records_table,
     "integration": short_table,
     "ways": lambda: ways_table(COMPARED),
-    "settled": lambda: ways_table(SETTLED),
+    "settled": lambda: ways_table(("settled-cifar10",)),
     "rest": rest_table,
     "recipes": recipes_table,
     "ablations": lambda: ways_table(ABLATED),

@@ -52,7 +52,7 @@ def make_record(
         "nfe": score.nfe,
         **figures,
         "milliseconds": score.milliseconds,
-        "epochs": recipe.train.epochs,
+        "epochs": round(lines[-1]["epoch"], 2) if recipe.train.updates and lines else recipe.train.epochs,
         "seconds": seconds,
         "device": device_name(device),
         "versions": versions(),
