@@ -70,7 +70,7 @@ def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
     if way["finite"] < 1:
         return "not finite"
     same = all(way[key] == own[key] for key in ("solver", "steps", "horizon"))
-    star = "" if way.get("stable", True) else "*"
+    star = "*" if way.get("stable") is False else ""
     return f"**{100 * way['top1']:.2f}**" if same else f"{100 * way['top1']:.2f} ({0.0 - way['lost']:+.2f}){star}"
 
 
