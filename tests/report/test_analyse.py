@@ -13,6 +13,7 @@ from odevit.report import collect
 from odevit.report.collect import analyse
 from odevit.report.page import render
 from odevit.report.verdict import verdicts
+from odevit.solver import make_solver
 from tests.page.alone import pictures, what_it_fetches, without_pictures
 from tests.report.small import FEW, model_folder, picture_folder
 
@@ -181,3 +182,13 @@ def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
 def test_a_bundled_model_is_not_shadowed_by_its_report():
     assert str(collect._folder("cifar10", None)) == "analysis-cifar10"
     assert math.isfinite(len(str(collect._folder("anything", "elsewhere"))))
+
+
+def test_a_splitting_is_shown_and_not_held_against_the_model(tmp_path, data):
+    """Strang's short steps are stable, but rest beside the equation: that is the solver's doing."""
+    numbers = analyse(model_folder(tmp_path / "run", leak=1.0, horizon=0.3), data=str(data), limit=6, sizes=FEW).numbers
+    stable = [way["solver"] for way in numbers["sweep"]["solvers"] if way["stable"]]
+    assert "strang" in stable
+    own = numbers["model"]["solver"]
+    counted = [name for name in stable if name == own or make_solver(name).rests_with_equation]
+    assert numbers["sweep"]["spreads"]["solvers"]["ways"] == len(counted) < len(stable)

@@ -27,6 +27,7 @@ from odevit.report.sweep import (
     sweep,
 )
 from odevit.shapes import Tokens
+from odevit.solver import FixedStepSolver, make_solver
 
 FAR = 8
 """Horizons after which a trajectory should have come to rest, if it ever does."""
@@ -141,10 +142,11 @@ def sweep_numbers(
             "error": paired_error(accurate.right, coarse.right),
         },
         "grid": [each.numbers() for each in grid],
-        # A step that is too long for its solver says something of the solver; such ways are shown and not counted.
+        # A step that is too long for its solver, and a solver that rests beside the equation, say something of the
+        # solver; such ways are shown and not counted.
         "spreads": {
             "steps": spread([each for each in steps if FEWEST <= each.steps <= MOST and _counts(each, own)]),
-            "solvers": spread([each for each in solvers if _counts(each, own)]),
+            "solvers": spread([each for each in solvers if _counts(each, own) and _rests(each, own)]),
             "horizons": spread(horizons),
         },
     }
@@ -152,6 +154,11 @@ def sweep_numbers(
 
 def _counts(outcome: Outcome, own: Outcome) -> bool:
     return bool(outcome.stable) or outcome.way == own.way
+
+
+def _rests(outcome: Outcome, own: Outcome) -> bool:
+    solver = make_solver(outcome.solver)
+    return outcome.way == own.way or (isinstance(solver, FixedStepSolver) and solver.rests_with_equation)
 
 
 def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:

@@ -110,7 +110,7 @@ def depends(sweep: Numbers) -> Verdict:
     spreads = {name: each for name, each in sweep["spreads"].items() if each}
     names = {
         "steps": "{} to {} steps of its own solver".format(*spreads["steps"]["steps"]) if "steps" in spreads else "",
-        "solvers": "solvers within their stability limit",
+        "solvers": "solvers that rest where the equation does, within their stability limit",
         "horizons": "one to eight times the horizon",
     }
     worst = [_dependence(each) for each in spreads.values()]

@@ -23,6 +23,9 @@ class Solver(ABC):
 class FixedStepSolver(Solver):
     """x_{n+1} = step(x_n): steps of a size chosen beforehand. This path compiles, exports and checkpoints."""
 
+    rests_with_equation: ClassVar[bool] = True
+    """Whether step(x) = x exactly where f(x) = 0, however long the step. A splitting rests a little beside it."""
+
     @abstractmethod
     def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
         """The state at t + h, given the state `x` at t."""

@@ -18,6 +18,7 @@ class LieTrotter(FixedStepSolver):
     """
 
     order = 1
+    rests_with_equation = False
 
     def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
         for name in dynamics.components:

@@ -19,6 +19,7 @@ class Strang(FixedStepSolver):
     """
 
     order = 2
+    rests_with_equation = False
 
     def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
         *outer, middle = dynamics.components
