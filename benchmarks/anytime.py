@@ -28,19 +28,8 @@ from odevit.train.splits import choose_device, evaluation_batches
 
 # steps, horizon in multiples of the model's own: its own step, and coarser ones that may go on beyond the horizon.
 GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0), (8, 5 / 3), (8, 2.0)]
-CRITERIA = ["kl:0.001", "kl:0.002", "kl:0.003", "kl:0.005", "kl:0.007", "kl:0.01", "kl:0.02", "kl:0.03"]
-CRITERIA += [
-    "bound:0.3",
-    "bound:0.5",
-    "bound:0.7",
-    "bound:1",
-    "bound:1.5",
-    "bound:2",
-    "bound:3",
-    "bound:4",
-    "bound:6",
-    "bound:8",
-]
+CRITERIA = [f"kl:{tolerance}" for tolerance in (0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.02, 0.03)]
+CRITERIA += [f"bound:{tolerance}" for tolerance in (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8)]
 MARGIN = 0.2
 ROUNDS = 3
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from odevit.distill.recipe import DistillRecipe
 from odevit.train.integration import Drawn
 from odevit.train.loss import TrainingLoss
 from odevit.train.recipe import Recipe, TrainRecipe
@@ -37,8 +38,18 @@ def test_a_penalty_counts_by_its_weight_and_has_a_gradient(name):
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in field.parameters())
 
 
+def test_what_has_no_trajectory_or_no_rest_is_not_penalised():
+    head = Recipe(head_only=True, teacher="somewhere", train=TrainRecipe(transport=1.0))
+    assert any("train.transport=0" in problem for problem in head.problems())
+    stack = Recipe(train=TrainRecipe(settling=1.0))
+    stack.model.depth = "stacked"
+    assert any("train.settling=0" in problem for problem in stack.problems())
+    student = DistillRecipe(train=TrainRecipe(jasmin=1.0))
+    assert any("objective.jasmin" in problem for problem in student.problems())
+
+
 def test_what_cannot_be_drawn_is_said():
-    recipe = Recipe(train=TrainRecipe(solvers=["heum"], own=2.0, jacobian=-1.0, jasmin_k=1))
+    recipe = Recipe(train=TrainRecipe(solvers=["heum", "dopri5"], own=2.0, jacobian=-1.0, jasmin_k=1))
     problems = " ".join(recipe.problems())
-    for said in ("heun", "train.own=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
+    for said in ("heun", "dopri5", "train.own=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
         assert said in problems

@@ -73,6 +73,11 @@ class DistillRecipe(Recipe):
             found.append(
                 "train.longest_step is for odevit train: here longer horizons bring their own steps; set it to 0"
             )
+        if self.train.penalised:
+            found.append(
+                f"train.{self.train.penalised[0]} is for odevit train; a student's trajectory is weighed by "
+                "objective.jasmin and objective.transport"
+            )
         if self.compare and self.teacher:
             found.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
         moving = replace(self.data.augmentation, label_smoothing=0.0) != Augmentation()

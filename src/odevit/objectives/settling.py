@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from odevit.field.dynamics import Dynamics
 from odevit.objectives.precision import at_least_single
 from odevit.solver.exponential_euler import ExponentialEuler
 from odevit.solver.penalty import Penalty, Step
@@ -41,8 +42,18 @@ class Settling(Penalty):
         if step.left > 0:
             return step.after.new_zeros(())
         dynamics = step.dynamics.anchored(step.dynamics.anchor.detach())
-        solver, t = ExponentialEuler(), step.t + step.h
+        t = step.t + step.h
         x = at_least_single(step.after.detach())
+        # In half precision the disturbance would be lost in the rounding of the field.
+        with torch.autocast(x.device.type, enabled=False):
+            growth = self._growth(dynamics, x, t)
+        rate = growth.clamp_min(1e-12).log() / (self.counted * self.step)
+        # The loop takes the mean over the steps, and this is the cost of all of them.
+        return step.steps * (rate + self.margin).clamp_min(0.0).square().mean()
+
+    def _growth(self, dynamics: Dynamics, x: Tensor, t: float) -> Tensor:
+        """|d_k| / |d_0| of each sample."""
+        solver = ExponentialEuler()
         with torch.no_grad():
             for _ in range(self.waiting):
                 x = solver.step(dynamics, x, t, self.step)
@@ -53,10 +64,7 @@ class Settling(Penalty):
                 disturbed = x + _of_length(disturbed - x, length)
         for _ in range(self.counted):
             x, disturbed = (solver.step(dynamics, each, t, self.step) for each in (x, disturbed))
-        growth = (disturbed - x).flatten(1).norm(dim=1) / length
-        rate = growth.clamp_min(1e-12).log() / (self.counted * self.step)
-        # The loop takes the mean over the steps, and this is the cost of all of them.
-        return step.steps * (rate + self.margin).clamp_min(0.0).square().mean()
+        return (disturbed - x).flatten(1).norm(dim=1) / length
 
 
 def _of_length(direction: Tensor, length: Tensor) -> Tensor:

@@ -67,24 +67,13 @@ def measure_exponents(subject: Subject, sample: Sample, passage: Passage, seed: 
     and counted for `COUNTED`. Where the sign remains in doubt it is followed for `LONGER`.
     """
     paths, rests, prolonged = [], [], []
-    h, N, solver = subject.horizon / subject.steps, subject.steps, solver_of(subject)
+    N, solver = subject.steps, solver_of(subject)
     left = DOUBTFUL
     for chunk, rest in zip(sample.chunks, passage.rest, strict=True):
         x0 = chunk["x0"]
         common: dict[str, Any] = {"solver": solver, "seed": seed, "anchor": x0}
         path = maximal_exponent(subject.field, x0, horizon=subject.horizon, steps=max(2, N), **common)
-        counted = max(2, COUNTED * N)
-        found = maximal_exponent(
-            subject.field,
-            rest,
-            horizon=counted * h,
-            steps=counted,
-            transient=TURNING * subject.horizon,
-            t0=FAR * subject.horizon,
-            # A frame that is no longer finite tells nothing; a random one will not be worse.
-            frame=path.frame if torch.isfinite(path.frame).all() else None,
-            **common,
-        )
+        found = maximal_exponent(subject.field, rest, **_at_rest(subject, path), **common)
         doubtful = (found.values + DOUBT * found.error > 0).any(dim=1).nonzero().flatten()[:left]
         left -= len(doubtful)
         paths.append(_first(path))
@@ -201,19 +190,8 @@ def spectrum_numbers(
     rest = passage.rest[0][: len(x0)]
     common: dict[str, Any] = {"solver": solver_of(subject), "seed": seed, "anchor": x0}
     k = min(k, x0[0].numel())
-    h, counted = subject.horizon / subject.steps, max(2, COUNTED * subject.steps)
     path = lyapunov_spectrum(subject.field, x0, k, horizon=subject.horizon, steps=max(2, subject.steps), **common)
-    calm = lyapunov_spectrum(
-        subject.field,
-        rest,
-        k,
-        horizon=counted * h,
-        steps=counted,
-        transient=TURNING * subject.horizon,
-        t0=FAR * subject.horizon,
-        frame=path.frame if torch.isfinite(path.frame).all() else None,
-        **common,
-    )
+    calm = lyapunov_spectrum(subject.field, rest, k, **_at_rest(subject, path), **common)
     return {
         "images": len(x0),
         "k": k,
@@ -259,6 +237,19 @@ def exception_numbers(
         "between": sum(row["between"] for row in rows),
         "wrong": sum(row["label"] != row["answer"] for row in rows),
         "rows": rows,
+    }
+
+
+def _at_rest(subject: Subject, path: Exponents) -> dict[str, Any]:
+    """How a measurement goes on where the trajectory has come to rest, in the directions that its path ended with."""
+    counted = max(2, COUNTED * subject.steps)
+    return {
+        "horizon": counted * subject.horizon / subject.steps,
+        "steps": counted,
+        "transient": TURNING * subject.horizon,
+        "t0": FAR * subject.horizon,
+        # A frame that is no longer finite tells nothing; a random one will not be worse.
+        "frame": path.frame if torch.isfinite(path.frame).all() else None,
     }
 
 

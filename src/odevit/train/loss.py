@@ -35,7 +35,7 @@ class TrainingLoss:
             "settling": Settling(),
             "transport": Transport(),
         }
-        weights = {name: weight for name in known if (weight := getattr(recipe, name)) > 0}
+        weights = {name: getattr(recipe, name) for name in recipe.penalised}
         return cls(weights, {name: known[name] for name in weights})
 
     def __call__(self, network: Any, batch: Mapping[str, Any], drawn: Drawn) -> Tensor:

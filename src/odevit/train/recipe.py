@@ -13,7 +13,10 @@ import torch
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError, unknown_name
 from odevit.model import PRESETS, OdeViTConfig
-from odevit.solver import SOLVERS
+from odevit.solver import SOLVERS, FixedStepSolver
+
+PENALTIES = ("jasmin", "jacobian", "settling", "transport")
+"""What a trajectory can be made to cost: each is a weight in `TrainRecipe`."""
 
 # Every field of the model's configuration, None meaning "as the preset has it" (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -105,6 +108,11 @@ class TrainRecipe:
     workers: int = 2
     """Processes that decode images, for data that is streamed."""
 
+    @property
+    def penalised(self) -> list[str]:
+        """The penalties that have a weight."""
+        return [name for name in PENALTIES if getattr(self, name) > 0]
+
 
 @dataclass
 class Recipe:
@@ -183,10 +191,13 @@ class Recipe:
         check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
         check("train.own", t.own, 0 <= t.own <= 1, "a share in [0, 1]")
         check("train.coarse_first", t.coarse_first, 0 <= t.coarse_first <= 1, "a share in [0, 1]")
+        fixed = tuple(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))
         for name in t.solvers:
-            choice("train.solvers", name, tuple(SOLVERS))
-        for key in ("jasmin", "jacobian", "settling", "transport"):
+            choice("train.solvers", name, fixed)
+        for key in PENALTIES:
             check(f"train.{key}", getattr(t, key), getattr(t, key) >= 0, "a weight >= 0")
+        if self.head_only and t.penalised:
+            found.append(f"head_only=true trains no trajectory; set train.{t.penalised[0]}=0")
         check("train.jasmin_k", t.jasmin_k, t.jasmin_k >= 0 and t.jasmin_k != 1, "0, or 2 and more")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
         if t.batch_size % t.accumulate:
@@ -204,7 +215,10 @@ class Recipe:
             found.append(f"model.preset: {problem}")
         else:
             try:
-                if OdeViTConfig(**self.model_settings()).depth == "equilibrium":
+                depth = OdeViTConfig(**self.model_settings()).depth
+                if depth == "stacked" and t.settling > 0:
+                    found.append("model.depth=stacked has no state that could come to rest; set train.settling=0")
+                if depth == "equilibrium":
                     found.append(
                         "model.depth=equilibrium has no gradient; train with model.depth=ode, and ask the trained "
                         "model with depth='equilibrium'"
