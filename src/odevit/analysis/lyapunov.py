@@ -40,8 +40,7 @@ class Exponents:
         running: [steps, batch, k], the estimate after each step.
         times: when those steps ended; the last one is the time of `state`.
         state: where the trajectory ended.
-        frame: [batch, k, ...], the orthonormal tangent vectors there; with `state` and the last time, a measurement
-            can go on.
+        frame: [batch, k, ...], the orthonormal tangent vectors there; a measurement can go on with all three.
     """
 
     values: Tensor
@@ -201,18 +200,14 @@ def _push(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
 
-    def step(state: Tensor) -> Tensor:
-        return solver.step(dynamics, state, t, h).to(x.dtype)
-
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.func.jvp(step, (x,), (v,))[:2]
+        return torch.func.jvp(lambda state: solver.step(dynamics, state, t, h).to(x.dtype), (x,), (v,))[:2]
 
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])
-        pushed = pushed.unsqueeze(1)
-    else:
-        # The state does not depend on the direction: vmap hands out k views of the same one.
-        (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
+        return after, *_orthonormal(pushed.unsqueeze(1))
+    # The state does not depend on the direction: vmap hands out k views of the same one.
+    (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
     return after, *_orthonormal(pushed)
 
 
