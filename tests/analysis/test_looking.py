@@ -7,10 +7,11 @@ from odevit.analysis import attention_over_time, rollout
 from odevit.analysis.looking import attention_path
 from odevit.field import Field
 from odevit.field.dynamics import Dynamics
+from odevit.model import OdeStudentConfig, get_ode_model
 from odevit.solver import Save, Way
 from odevit.tokens import TokenLayout
-from tests.distill.zoo import images, make
 from tests.model.tiny import tiny_images, tiny_model
+from tests.model.zoo import images, make
 
 
 def model_with(**overrides):

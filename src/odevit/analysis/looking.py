@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from odevit.analysis.untouched import untouched
 from odevit.field.dynamics import Dynamics
-from odevit.model.protocol import Askable
+from odevit.model import Askable
 from odevit.solver import Solver, Way
 from odevit.tokens import AttentionMap, Pixels, TokenLayout, Tokens
 
