@@ -38,6 +38,10 @@ class Expected:
     wanted: str
     fine: Callable[[Any], bool]
 
+    def problem(self, name: str, value: object, why: str = "") -> list[str]:
+        """One sentence, with the reason where one helps; none when the value is as expected."""
+        return [] if self.fine(value) else [f"{name}={value!r}; expected {self.wanted}{why and f': {why}'}"]
+
 
 def whole(least: int = 0, *, optional: bool = False) -> Expected:
     """A whole number, at least `least`. True and False are not numbers."""
@@ -60,12 +64,7 @@ def number(
 
 def broken(owner: object, rules: Mapping[str, Expected]) -> list[str]:
     """A sentence for every attribute of `owner` that is not as expected."""
-    values = {name: getattr(owner, name) for name in rules}
-    return [
-        f"{name}={values[name]!r}; expected {rule.wanted}"
-        for name, rule in rules.items()
-        if not rule.fine(values[name])
-    ]
+    return [problem for name, rule in rules.items() for problem in rule.problem(name, getattr(owner, name))]
 
 
 def _is(kind: Any, value: object) -> bool:
@@ -76,4 +75,5 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
     return Expected(f"None or {rule.wanted}", lambda v: v is None or rule.fine(v)) if optional else rule
 
 
+DURATION = Expected("a finite time > 0", number(above=0).fine)
 PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError
-from odevit.objectives.arguments import positive, whole
+from odevit.errors import ConfigError, number, whole
 from odevit.objectives.vectors import norms, units, wide
 from odevit.tokens import Logits
 
@@ -84,8 +83,12 @@ def contraction_radius(
     """
     x = state.detach()
     before = logits(x)
-    problems = whole("iterations", iterations) + whole("rivals", rivals) + whole("directions", directions)
-    problems += positive("limit", limit)
+    problems = (
+        whole(1).problem("iterations", iterations)
+        + whole(1).problem("rivals", rivals)
+        + whole(1).problem("directions", directions)
+    )
+    problems += number(above=0).problem("limit", limit)
     if before.ndim != 2 or before.shape[-1] < 2:
         problems.append(f"logits {list(before.shape)}; expected [batch, label] with two labels or more")
     if problems:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.estimate import measurable
-from odevit.errors import ConfigError
+from odevit.errors import DURATION, ConfigError, whole
 from odevit.field.dynamics import Dynamics
-from odevit.objectives.arguments import positive, whole
 from odevit.objectives.vectors import norms, units
 from odevit.solver import Equation, FixedStepSolver, Solver, make_solver
 
@@ -242,10 +241,10 @@ def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = positive("horizon", horizon, "time")
+    problems = DURATION.problem("horizon", horizon)
     if not (math.isfinite(transient) and transient >= 0):
         problems.append(f"transient={transient}; expected a finite time >= 0")
-    problems += whole("steps", steps, 2, "the error compares stretches of time")
+    problems += whole(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):

@@ -98,9 +98,9 @@ def _problems(
     """All that is wrong with the arguments, as sentences."""
     problems = []
     fixed = isinstance(solver, FixedStepSolver)
-    if steps is not None and not whole(1).fine(steps):
-        problems.append(f"steps={steps!r}; expected {whole(1).wanted}")
-    if fixed and steps is None:
+    if steps is not None:
+        problems += whole(1).problem("steps", steps)
+    elif fixed:
         problems.append(f"{type(solver).__name__} makes fixed steps and needs to know how many; pass steps=12, say")
     if not (math.isfinite(t0) and math.isfinite(t1)):
         problems.append(f"t0={t0}, t1={t1}; expected finite times")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from odevit.errors import ConfigError, Expected, broken, number, whole
+from odevit.errors import DURATION, ConfigError, broken, whole
 from odevit.solver.method import SOLVERS, FixedStepSolver, Solver, make_solver
 
 
@@ -26,7 +26,7 @@ class Way:
     horizon: float
 
     def __post_init__(self) -> None:
-        problems = broken(self, {"steps": whole(1), "horizon": Expected("a finite time > 0", number(above=0).fine)})
+        problems = broken(self, {"steps": whole(1), "horizon": DURATION})
         if not isinstance(self.solver, Solver) and (problem := SOLVERS.problem(self.solver)):
             problems.append(problem)
         if problems:
