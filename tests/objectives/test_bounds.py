@@ -148,7 +148,7 @@ def test_the_bound_of_the_weights_falls_as_the_paper_prints_it():
         ((1.0, -0.5, 4), r"lipschitz=-0.5; expected numbers >= 0"),
         ((1.0, 0.5, 0), r"steps=0; expected a whole number, at least 1"),
         ((1.0, 0.5, 2.5), r"steps=2.5; expected a whole number"),
-        ((1.0, 0.5, 4, 0.0), r"horizon=0.0; expected a finite number > 0"),
+        ((1.0, 0.5, 4, 0.0), r"horizon=0.0; expected a number > 0"),
         ((-1.0, -0.5, 0, math.inf), r"4 problems"),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_bound_of_the_weights_refuses_other_attentions(name):
 @pytest.mark.parametrize(
     ("radius", "steps", "lipschitz", "message"),
     [
-        (0.0, 8, 0.5, r"radius=0.0; expected a finite number > 0"),
+        (0.0, 8, 0.5, r"radius=0.0; expected a number > 0"),
         (10.0, 0, 0.5, r"steps=0; expected a whole number"),
         (10.0, 8, -0.5, r"lipschitz=-0.5; expected a number >= 0"),
     ],
