@@ -13,7 +13,7 @@ from odevit.model import export_onnx as export_onnx
 from odevit.model import export_program as export_program
 from odevit.model import get_ode_model as get_ode_model
 from odevit.model import load as load
-from odevit.model.auto import register_auto_classes
+from odevit.model.load import register_auto_classes
 from odevit.solver import Save as Save
 from odevit.solver import Solution as Solution
 from odevit.solver import Way as Way

@@ -27,5 +27,5 @@ def bundle(run: Path, name: str) -> Path:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("usage: python -m odevit.bundled.bundle RUN NAME")
+        sys.exit("usage: python -m benchmarks.bundle RUN NAME")
     print(bundle(Path(sys.argv[1]), sys.argv[2]))
