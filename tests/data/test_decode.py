@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size, decode_records
+from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size
+from odevit.data.images import decode_records
 from odevit.data.records import ArrayRecords
 
 from .conftest import encoded, picture

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from odevit.data import Images, load_data
-from odevit.data.decode import Decoder, decode_records
+from odevit.data.decode import Decoder
+from odevit.data.images import decode_records
 from odevit.data.source import find_source
 
 from .conftest import picture

@@ -7,19 +7,19 @@ from a generator, and a set that fits on the device needs no workers.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from odevit.data.augment.policy import Augmentation
-from odevit.data.images import Images
+from odevit.data.images import Images, ImageStream
 from odevit.data.plan import EpochPlan
-
-if TYPE_CHECKING:
-    from odevit.data.stream import ImageStream
 
 Batch = dict[str, Tensor]
 
@@ -27,19 +27,10 @@ Batch = dict[str, Tensor]
 class Batches(ABC):
     """The batches of an epoch: the same for the same (seed, epoch), on every process and from any starting point.
 
-    Args:
-        images: the images to draw from.
-        batch_size: samples per batch on this process.
-        augmentation: None for evaluation.
-        mean, std: per channel, fractions of full scale, as in `DataSet`.
-        num_classes: length of a soft target.
-        seed: decides the order and the augmentation.
-        device: where batches are made.
-        shuffle: a new order in each epoch.
-        drop_last: leave out a partial last batch.
-        rank, world: the number of this process, and how many there are.
-        repeats: copies of a sample in a batch; None takes the augmentation's.
-        indices: also name the samples of a batch, under "index".
+    `batch_size` counts the samples on this process, number `rank` of `world`. Without `augmentation`, for evaluation,
+    labels stay integers; with it `num_classes` is the length of a soft target. `mean` and `std` are fractions of full
+    scale, one per channel, as in `DataSet`. `repeats` is the number of copies of a sample in a batch (None takes the
+    augmentation's); `indices` also names the samples of a batch, under "index".
     """
 
     def __init__(
@@ -60,15 +51,14 @@ class Batches(ABC):
         repeats: int | None = None,
         indices: bool = False,
     ) -> None:
-        if repeats is None:
-            repeats = 1 if augmentation is None else augmentation.repeats
         if len(mean) != images.channels or len(std) != images.channels:
             raise ValueError(
                 f"mean has {len(mean)} and std {len(std)} numbers; the images have {images.channels} channels"
             )
-        self.plan = EpochPlan(
-            len(images), batch_size, shuffle, drop_last, seed=seed, rank=rank, world=world, repeats=repeats
-        )
+        if repeats is None:
+            repeats = 1 if augmentation is None else augmentation.repeats
+        self.plan = EpochPlan(len(images), batch_size, shuffle, drop_last, seed, rank, world, repeats)
+        self.batch_size = batch_size
         self.device = torch.device(device)
         self.augmentation = augmentation
         self.num_classes = num_classes
@@ -77,10 +67,6 @@ class Batches(ABC):
         self._start = 0
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device)[:, None, None]
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device)[:, None, None]
-
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch_size
 
     def __len__(self) -> int:
         """Batches in a whole epoch, wherever the next pass starts."""
@@ -138,31 +124,75 @@ class DeviceBatches(Batches):
             chosen = self.images.subset(samples)
             return self._finish(chosen.pixels, chosen.labels, epoch, positions, samples)
 
-        if self.prefetch:
-            return prefetched(make, numbers, self.device)
-        return map(make, numbers)
+        return prefetched(make, numbers, self.device) if self.prefetch else map(make, numbers)
 
 
 def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: torch.device) -> Iterator[Batch]:
     """make(b) for each b: batch b + 1 is made on a side stream while the model works on b. The host never waits."""
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))  # the images were put there by the current stream
-    ahead: tuple[Batch, torch.cuda.Event] | None = None
-    for number in numbers:
+
+    def begin(number: int) -> tuple[Batch, torch.cuda.Event]:
         with torch.cuda.stream(side):
-            made = make(number)
-            ready = side.record_event()
-        if ahead is not None:
-            yield _hand_over(*ahead, device)
-        ahead = (made, ready)
-    if ahead is not None:
-        yield _hand_over(*ahead, device)
+            return make(number), side.record_event()
+
+    begun = map(begin, numbers)
+    ahead = next(begun, None)
+    while ahead is not None:
+        batch, ready = ahead
+        ahead = next(begun, None)
+        current = torch.cuda.current_stream(device)
+        current.wait_event(ready)
+        for tensor in batch.values():
+            # Memory belongs to the stream that made it: tell the allocator who else reads it.
+            tensor.record_stream(current)
+        yield batch
 
 
-def _hand_over(batch: Batch, ready: torch.cuda.Event, device: torch.device) -> Batch:
-    current = torch.cuda.current_stream(device)
-    current.wait_event(ready)
-    for tensor in batch.values():
-        # Memory belongs to the stream that made it: tell the allocator who else reads it.
-        tensor.record_stream(current)
-    return batch
+class StreamBatches(Batches):
+    """The batches `DeviceBatches` would make of the same images in the same order, for sets of any size.
+
+    DataLoader workers decode; augmenting and normalising happen on the device. Shuffling differs only where images
+    lie in blocks (parquet row groups): see `EpochPlan.order`. `workers` is the number of decoding processes, 0
+    decodes in this one; `options` as in `Batches`.
+    """
+
+    def __init__(self, images: ImageStream, batch_size: int, *, workers: int | None = None, **options: Any) -> None:
+        super().__init__(images, batch_size, **options)
+        self.images = images
+        self.workers = min(8, os.cpu_count() or 1) if workers is None else workers
+
+    def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
+        order = self.plan.order(epoch, blocks=self.images.records.blocks)
+        chosen = [self.plan.samples_at(self.plan.positions(number), order) for number in numbers]
+        on_cuda = self.device.type == "cuda"
+        loader: DataLoader[tuple[Tensor, int]] = DataLoader(
+            self.images,
+            batch_sampler=[samples.tolist() for samples in chosen],
+            num_workers=self.workers,
+            collate_fn=partial(_collate, (self.images.channels, *self.images.size)),
+            # Its own generator: a loader otherwise draws from the global one, and thereby changes the dropout.
+            generator=torch.Generator().manual_seed(self.plan.seed),
+            pin_memory=on_cuda,  # lets the copy run beside the model
+        )
+        for number, samples, (pixels, labels) in zip(numbers, chosen, loader, strict=True):
+            pixels, labels = (tensor.to(self.device, non_blocking=on_cuda) for tensor in (pixels, labels))
+            positions = self.plan.positions(number, self.device)
+            yield self._finish(pixels, labels, epoch, positions, samples.to(self.device))
+
+
+def _collate(shape: tuple[int, ...], pairs: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    """Stack (pixels, label) pairs; the shape of an image is given, as a batch may be empty."""
+    pixels = torch.empty(len(pairs), *shape, dtype=torch.uint8)
+    for row, (image, _) in enumerate(pairs):
+        pixels[row] = image
+    return pixels, torch.tensor([label for _, label in pairs], dtype=torch.int64)
+
+
+def make_batches(
+    images: Images | ImageStream, batch_size: int, *, workers: int | None = None, **options: Any
+) -> Batches:
+    """`DeviceBatches` for images in memory, `StreamBatches` for a stream; the options are those of `Batches`."""
+    if isinstance(images, Images):
+        return DeviceBatches(images, batch_size, **options)
+    return StreamBatches(images, batch_size, workers=workers, **options)

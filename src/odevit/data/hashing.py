@@ -5,18 +5,20 @@ where a run was interrupted. A hash has none. The number a sample gets is decide
 so two processes, two batch sizes or a resumed run see the same augmentation without saving anything.
 
 The hash is the output function of SplitMix64 (Steele, Lea, Flood, 2014), evaluated on int64 tensors whose
-arithmetic wraps modulo 2^64.
+arithmetic wraps modulo 2^64, and alike on integers.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-_WORD = 1 << 64
-_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, odd: steps that visit every word
-_FIRST = 0xBF58476D1CE4E5B9
-_SECOND = 0x94D049BB133111EB
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 divided by the golden ratio, odd: steps that visit every word
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+Word = Any  # an integer or a tensor of them, int64
 
 ORDER_STREAM = -1
 """The stream that orders the samples of an epoch; augmentations use the streams from 0 on."""
@@ -31,13 +33,9 @@ def uniforms(seed: int, epoch: int | Tensor, index: Tensor, count: int) -> Tenso
     In a compiled function or a captured graph pass `epoch` as an int64 tensor []: an integer would be a constant
     there, and the next epoch would need another graph.
     """
-    if isinstance(epoch, Tensor):
-        key: int | Tensor = _mix(epoch + _signed(_mix_integer(seed + _GOLDEN) + _GOLDEN))
-    else:
-        key = _signed(_epoch_key(seed, epoch))
     # Exclusive or, not a multiple of the step: compilers fold a multiple of arange into 32-bit indexing.
-    keys = _mix(torch.arange(count, dtype=torch.int64, device=index.device) ^ key)
-    words = _mix(keys[:, None] + index[None, :] * _signed(_GOLDEN))
+    keys = _mix(torch.arange(count, dtype=torch.int64, device=index.device) ^ _epoch_key(seed, epoch))
+    words = _mix(keys[:, None] + index[None, :] * _GOLDEN)
     # The top 24 bits fill a float32 mantissa exactly: never 1.0, and no rounding that differs by device.
     return _shift_right(words, 40).to(torch.float32) * 2.0**-24
 
@@ -50,32 +48,25 @@ def permutation(
     The hash is a bijection of 64-bit words, so no two keys are equal and sorting them has one answer.
     """
     index = torch.arange(count, dtype=torch.int64, device=device)
-    key = _mix_integer(_epoch_key(seed, epoch) ^ (stream % _WORD))
-    return _mix(index * _signed(_GOLDEN) + _signed(key)).argsort()
+    return _mix(index * _GOLDEN + _mix(_epoch_key(seed, epoch) ^ stream)).argsort()
 
 
-def _epoch_key(seed: int, epoch: int) -> int:
-    return _mix_integer(_mix_integer(seed + _GOLDEN) + epoch + _GOLDEN)
+def _epoch_key(seed: int, epoch: Word) -> Word:
+    return _mix(_mix(seed + _GOLDEN) + epoch + _GOLDEN)
 
 
-def _mix(words: Tensor) -> Tensor:
-    words = (words ^ _shift_right(words, 30)) * _signed(_FIRST)
-    words = (words ^ _shift_right(words, 27)) * _signed(_SECOND)
+def _mix(words: Word) -> Word:
+    words = _wrapped(words)
+    for bits, factor in _ROUNDS:
+        words = _wrapped((words ^ _shift_right(words, bits)) * factor)
     return words ^ _shift_right(words, 31)
 
 
-def _shift_right(words: Tensor, bits: int) -> Tensor:
-    # int64 shifts drag the sign along; the mask makes it the shift of an unsigned word.
+def _shift_right(words: Word, bits: int) -> Word:
+    # Shifts of signed words drag the sign along; the mask makes it the shift of an unsigned word.
     return (words >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix_integer(word: int) -> int:
-    word %= _WORD
-    word = ((word ^ (word >> 30)) * _FIRST) % _WORD
-    word = ((word ^ (word >> 27)) * _SECOND) % _WORD
-    return word ^ (word >> 31)
-
-
-def _signed(word: int) -> int:
-    word %= _WORD
-    return word - _WORD if word >= _WORD // 2 else word
+def _wrapped(words: Word) -> Word:
+    """Modulo 2^64, from -2^63 to 2^63 - 1, as tensors are on their own."""
+    return words if isinstance(words, Tensor) else (words + 2**63) % 2**64 - 2**63

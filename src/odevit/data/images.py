@@ -1,18 +1,30 @@
-"""DataSet = (train, validation, test) of Images, the class names, and the pixel statistics of train."""
+"""DataSet = (train, validation, test), the class names, and the pixel statistics of train.
+
+A part is `Images`, decoded and in memory, or an `ImageStream`, decoded when asked for.
+"""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
+from tqdm import tqdm  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from odevit.data.stream import ImageStream
+from odevit.data.decode import UNREADABLE, Decoder, SizeError
+from odevit.data.records import Encoded, Records
+from odevit.errors import OdeVitWarning
 
+_CHUNK = 2048
+_SMALL = 1 << 14  # bytes; threads that decode smaller pictures mostly wait for each other
 _SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
+_SAMPLE = 4096
 _BLOCKS = 16
 
 
@@ -57,6 +69,54 @@ class Images:
         return Images(self.pixels[indices], self.labels[indices])
 
 
+@dataclass(frozen=True, eq=False)
+class ImageStream(Dataset[tuple[Tensor, int]]):
+    """stream[i] = (decode(record i), label i): the lazy counterpart of `Images`, for a set too large for memory.
+
+    An image that cannot be read raises an error with its name. With `skip_unreadable` the next readable image
+    takes its place, with its own label and a warning, so that a batch keeps its size.
+    """
+
+    records: Records
+    decoder: Decoder
+    skip_unreadable: bool = False
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.records.labels
+
+    @property
+    def channels(self) -> int:
+        return self.decoder.channels
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.decoder.size, self.decoder.size
+
+    def subset(self, indices: Tensor) -> ImageStream:
+        """The images at `indices` (int64), in that order."""
+        return replace(self, records=self.records.subset(indices))
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Pixels uint8 [C, S, S] and the label."""
+        for offset in range(len(self)):
+            at = (index + offset) % len(self)
+            try:
+                return torch.tensor(self.decoder(self.records.read(at))), int(self.labels[at])
+            except SizeError as error:
+                raise ValueError(f"{self.records.name(at)}: {error}") from error
+            except UNREADABLE as error:
+                problem = f"{self.records.name(at)} cannot be read ({error})"
+                if not self.skip_unreadable:
+                    raise ValueError(f"{problem}. Replace it, or set skip_unreadable=True.") from error
+                warnings.warn(f"{problem}; the next image takes its place", OdeVitWarning, stacklevel=2)
+        raise ValueError(f"none of the {len(self)} images can be read; check the files.")
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Everything training and evaluation need to know about a data set.
@@ -88,20 +148,53 @@ class DataSet:
         )
 
 
+def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
+    """All images of `records` in memory, except those that cannot be read, and a line about each of these."""
+    pixels = torch.zeros(len(records), decoder.channels, decoder.size, decoder.size, dtype=torch.uint8)
+    array = pixels.numpy()
+    unreadable: dict[int, str] = {}
+
+    def fill(index: int, picture: Encoded) -> None:
+        try:
+            array[index] = decoder(picture)
+        except UNREADABLE as error:
+            unreadable[index] = f"{records.name(index)}: {error}"
+        except SizeError as error:
+            raise ValueError(f"{records.name(index)}: {error}") from error
+
+    # disable=None: the bar shows only where stderr is a terminal.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, tqdm(total=len(records), desc=title, disable=None) as bar:
+        for chunk in torch.arange(len(records)).split(_CHUNK):
+            waiting: dict[int, Encoded] = {}
+            for index in chunk.tolist():  # reading stays in one thread: in order, every row group once
+                try:
+                    waiting[index] = records.read(index)
+                except UNREADABLE as error:
+                    unreadable[index] = f"{records.name(index)}: {error}"
+            is_small = not any(isinstance(picture, Path) or len(picture) > _SMALL for picture in waiting.values())
+            list((map if is_small else pool.map)(fill, waiting, waiting.values()))
+            bar.update(len(chunk))
+    images = Images(pixels, records.labels)
+    if unreadable:
+        readable = [index for index in range(len(records)) if index not in unreadable]
+        images = images.subset(torch.tensor(readable, dtype=torch.int64))
+    return images, [unreadable[index] for index in sorted(unreadable)]
+
+
 def channel_statistics(
-    images: Images | ImageStream, *, chunk: int = 4096, sample: int = 4096
+    images: Images | ImageStream, *, chunk: int = 4096
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """mean_c = sum_k k h_c(k) / n and std_c = sqrt(sum_k (k - mean_c)^2 h_c(k) / n), h_c the histogram of channel c.
 
     Fractions of full scale (255), float64. Counting levels first keeps the sums in integers: the answer is exact
     and independent of `chunk`. Images in memory are all counted; of a stream, where every image must be decoded
-    first, about `sample` are.
+    first, about 4096 are.
     """
     pixels: Iterable[Tensor]
     if isinstance(images, Images):
         pixels = images.pixels.split(chunk)
     else:
-        pixels = (images[index][0][None] for index in _spread(images, sample))
+        pixels = (images[index][0][None] for index in _spread(images.records))
     histogram = torch.zeros(images.channels, 256, dtype=torch.int64)
     for some in pixels:
         channels = some.transpose(0, 1).flatten(1).cpu()
@@ -114,12 +207,11 @@ def channel_statistics(
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def _spread(images: ImageStream, sample: int) -> list[int]:
+def _spread(records: Records) -> list[int]:
     """Evenly spaced indices; where images lie in blocks, those of a few evenly spaced blocks."""
-    blocks = images.blocks
-    if blocks is None:
-        return list(range(0, len(images), max(1, len(images) // sample)))
-    present = blocks.unique()
+    if records.blocks is None:
+        return list(range(0, len(records), max(1, len(records) // _SAMPLE)))
+    present = records.blocks.unique()
     few = present[:: max(1, len(present) // _BLOCKS)]
-    share = max(1, sample // len(few))
-    return [index for block in few for index in (blocks == block).nonzero().flatten()[:share].tolist()]
+    share = max(1, _SAMPLE // len(few))
+    return [index for block in few for index in (records.blocks == block).nonzero().flatten()[:share].tolist()]

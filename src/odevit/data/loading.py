@@ -1,24 +1,37 @@
 """load_data: a name, a folder or a hub id -> DataSet. The one way in.
 
 find the source -> name its parts -> check labels -> decode (or stream) -> hold out validation -> measure
+
+With `cache`, decoded pixels and measurements are kept in cache/<name>-<fingerprint>.safetensors. The fingerprint is a
+hash of everything the tensors depend on: files with sizes and times, columns, image size. Nothing is pickled.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from odevit.data.cache import cache_file, read_cache, write_cache
-from odevit.data.decode import Decoder, common_size, decode_records
-from odevit.data.images import DataSet, Images, channel_statistics
+from odevit.data.decode import Decoder, common_size
+from odevit.data.images import DataSet, Images, ImageStream, channel_statistics, decode_records
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
-from odevit.data.stream import ImageStream
-from odevit.errors import ConfigError, OdeVitWarning
+from odevit.errors import ConfigError, Expected, OdeVitWarning, number, whole
+
+logger = logging.getLogger(__name__)
+
+_CACHE_LAYOUT = 1  # raise when the meaning of the stored tensors changes
 
 
 def load_data(
@@ -45,54 +58,49 @@ def load_data(
         skip_unreadable: go on without images that cannot be read, with a warning.
         resident_limit_gb: sets larger than this when decoded are streamed; 0 streams all.
         cache: folder that keeps decoded arrays for the next time; None keeps none.
-
-    Raises:
-        ValueError: what is wrong with the data, and what to change.
     """
-    _check_arguments(image_size, validation, resident_limit_gb)
-    source = find_source(data, image_column=image_column, label_column=label_column)
-    parts = choose_parts(source.parts, source.name)
-    _check_labels(parts, source)
-    loaded = _load(source, parts, image_size, skip_unreadable, resident_limit_gb, cache)
-    train = loaded["train"]
-    kept, held = stratified_split(train.labels, validation, split_seed)
-    # A validation part that came with the data, beside a test part, is used as it is.
-    chosen_by = loaded.get("validation")
-    if chosen_by is None:
-        train, chosen_by = train.subset(kept), train.subset(held)
-    settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
-    mean, std = _measure(train, source.name, settings, cache)
-    return DataSet(
-        source.name, train, chosen_by, loaded["test"], source.classes, mean, std, train.size[0], train.channels
-    )
-
-
-def _check_arguments(image_size: int | None, validation: float, resident_limit_gb: float) -> None:
-    problems = []
-    if image_size is not None and image_size < 1:
-        problems.append(f"image_size={image_size}; expected a number of pixels, 1 or more, or None")
-    if not 0 <= validation < 1:
-        problems.append(f"validation={validation}; expected a fraction from 0 up to, not including, 1")
-    if resident_limit_gb < 0:
-        problems.append(f"resident_limit_gb={resident_limit_gb}; expected 0 (stream everything) or more")
+    problems = [
+        *whole(1, optional=True).problem("image_size", image_size),
+        *number(least=0, below=1).problem("validation", validation),
+        *Expected("0 (stream everything) or more", lambda gb: gb >= 0).problem("resident_limit_gb", resident_limit_gb),
+    ]
     if problems:
         raise ConfigError("load_data", problems)
+    source = find_source(data, image_column=image_column, label_column=label_column)
+    parts = choose_parts(source.parts, source.name)
+    classes = source.classes or tuple(str(label) for label in range(int(parts["train"].labels.max()) + 1))
+    _check_labels(parts, classes, source.name)
+    loaded = _load(source, parts, image_size, skip_unreadable, resident_limit_gb, cache)
+    train = loaded["train"]
+    held_out = loaded.get("validation")
+    # A validation part that came with the data, beside a test part, is used as it is.
+    if held_out is None:
+        kept, held = stratified_split(train.labels, validation, split_seed)
+        train, held_out = train.subset(kept), train.subset(held)
+    # Measurements are cached too: those of a stream cost thousands of decodings.
+    settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
+    file = _cache_file(cache, f"{source.name}-statistics", [settings, len(train)])
+    measured = _read_cache(file)
+    if measured is None:
+        mean, std = channel_statistics(train)
+        measured = {"mean": torch.tensor(mean, dtype=torch.float64), "std": torch.tensor(std, dtype=torch.float64)}
+        _write_cache(file, measured)
+    mean, std = (tuple(measured[name].tolist()) for name in ("mean", "std"))
+    return DataSet(source.name, train, held_out, loaded["test"], classes, mean, std, train.size[0], train.channels)
 
 
-def _check_labels(parts: Mapping[str, Records], source: Source) -> None:
-    known = len(source.classes)
+def _check_labels(parts: Mapping[str, Records], classes: tuple[str, ...], where: str) -> None:
     for part, records in parts.items():
-        wrong = ((records.labels < 0) | (records.labels >= known)).nonzero().flatten()
-        if len(wrong):
-            first = int(wrong[0])
+        wrong = ((records.labels < 0) | (records.labels >= len(classes))).nonzero().flatten().tolist()
+        if wrong:
             raise ValueError(
-                f"{len(wrong)} labels of the {part} part of {source.name} are outside 0..{known - 1}, the first"
-                f" is {int(records.labels[first])} ({records.name(first)}). Correct them or remove those rows."
+                f"{len(wrong)} labels of the {part} part of {where} are outside 0..{len(classes) - 1}, the first"
+                f" is {int(records.labels[wrong[0]])} ({records.name(wrong[0])}). Correct them or remove those rows."
             )
-    present = parts["train"].labels.unique()
+    present = parts["train"].labels.unique().tolist()
     if len(present) < 2:
-        only = source.classes[int(present[0])]
-        raise ValueError(f"the training part of {source.name} has only one class ({only!r}); expected two or more.")
+        only = classes[present[0]]
+        raise ValueError(f"the training part of {where} has only one class ({only!r}); expected two or more.")
 
 
 def _load(
@@ -103,46 +111,30 @@ def _load(
     resident_limit_gb: float,
     cache: str | Path | None,
 ) -> dict[str, Images] | dict[str, ImageStream]:
-    file = None
-    if cache is not None and resident_limit_gb > 0:
-        file = cache_file(cache, source.name, [source.facts, image_size, skip_unreadable, sorted(parts)])
-        stored = read_cache(file)
-        if stored is not None:
-            return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
+    folder = None if resident_limit_gb == 0 else cache
+    # Not in the fingerprint: the validation split, which is carved out later.
+    file = _cache_file(folder, source.name, [source.facts, image_size, skip_unreadable, sorted(parts)])
+    stored = _read_cache(file)
+    if stored is not None:
+        return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
     size = common_size(parts.values()) if image_size is None else image_size
     decoder = Decoder(size, resize=image_size is not None)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
-    if decoded_bytes > resident_limit_gb * 2**30 or resident_limit_gb == 0:
-        return {part: ImageStream(records, decoder, skip_unreadable=skip_unreadable) for part, records in parts.items()}
+    if decoded_bytes > resident_limit_gb * 2**30:
+        return {part: ImageStream(records, decoder, skip_unreadable) for part, records in parts.items()}
     decoded, complaints = {}, []
     for part, records in parts.items():
         decoded[part], lines = decode_records(records, decoder, title=f"decoding {source.name}, {part}")
         complaints += lines
-    _report_unreadable(complaints, decoded, skip_unreadable)
-    if file is not None and not complaints:  # skipped images are reported again at every load
+    if complaints:  # not cached: skipped images are reported again at every load
+        _report_unreadable(complaints, decoded, skip_unreadable)
+    else:
         pixels = {f"{part}.pixels": images.pixels for part, images in decoded.items()}
-        write_cache(file, pixels | {f"{part}.labels": images.labels for part, images in decoded.items()})
+        _write_cache(file, pixels | {f"{part}.labels": images.labels for part, images in decoded.items()})
     return decoded
 
 
-def _measure(
-    train: Images | ImageStream, name: str, settings: object, cache: str | Path | None
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pixel statistics of the training part; cached too, since those of a stream cost thousands of decodings."""
-    if cache is None:
-        return channel_statistics(train)
-    file = cache_file(cache, f"{name}-statistics", [settings, len(train)])
-    stored = read_cache(file)
-    if stored is not None:
-        return tuple(stored["mean"].tolist()), tuple(stored["std"].tolist())
-    mean, std = channel_statistics(train)
-    write_cache(file, {"mean": torch.tensor(mean, dtype=torch.float64), "std": torch.tensor(std, dtype=torch.float64)})
-    return mean, std
-
-
 def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
-    if not complaints:
-        return
     count = "1 image" if len(complaints) == 1 else f"{len(complaints)} images"
     more = [f"... and {len(complaints) - 10} more"] if len(complaints) > 10 else []
     summary = "\n  ".join([f"{count} cannot be read:", *(f"- {line}" for line in complaints[:10]), *more])
@@ -152,5 +144,35 @@ def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], ski
     for part, images in decoded.items():
         if len(images) == 0:
             raise ValueError(f"no image of the {part} part can be read; check the files.")
-    if len(torch.unique(decoded["train"].labels)) < 2:
+    if len(decoded["train"].labels.unique()) < 2:
         raise ValueError("only one class is left in the training part; check the files.")
+
+
+def _cache_file(folder: str | Path | None, name: str, facts: object) -> Path | None:
+    """The file that holds, or will hold, what is made from `facts` (anything JSON can write); None without a cache."""
+    if folder is None:
+        return None
+    fingerprint = hashlib.sha256(json.dumps([_CACHE_LAYOUT, facts], sort_keys=True).encode()).hexdigest()[:16]
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+    return Path(folder).expanduser() / f"{readable}-{fingerprint}.safetensors"
+
+
+def _read_cache(file: Path | None) -> dict[str, Tensor] | None:
+    """The tensors stored in `file`, or None when it is missing or broken (then they are made again)."""
+    if file is None or not file.exists():
+        return None
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        logger.warning("the cached data set %s cannot be read (%s) and is made again", file, error)
+        return None
+
+
+def _write_cache(file: Path | None, tensors: Mapping[str, Tensor]) -> None:
+    """Store `tensors`; under another name first, so that an interruption leaves no half-written file."""
+    if file is None:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished)
+    unfinished.replace(file)

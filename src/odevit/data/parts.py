@@ -34,13 +34,6 @@ def is_part_name(name: str) -> bool:
     return name.lower() in _MEANINGS
 
 
-def numbered_classes(parts: Mapping[str, Records]) -> tuple[str, ...]:
-    """Names for classes that have only numbers: "0" to the highest label of the training part."""
-    training = [records for name, records in parts.items() if _MEANINGS.get(name.lower()) == "train"]
-    highest = max((int(records.labels.max()) for records in training if len(records)), default=0)
-    return tuple(str(number) for number in range(highest + 1))
-
-
 def choose_parts(given: Mapping[str, Records], where: str) -> dict[str, Records]:
     """`given` under the names "train", "test" and, where there is one, "validation"."""
     parts: dict[str, Records] = {}
@@ -87,9 +80,7 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
     sizes = torch.bincount(labels)
     start = sizes.cumsum(0) - sizes
     rank = torch.arange(count) - start[labels[by_class]]
-    share = (sizes * fraction).round().long()
-    if fraction > 0:
-        share = share.clamp(min=1)
+    share = (sizes * fraction).round().long().clamp(min=1 if fraction > 0 else 0)
     share = torch.minimum(share, (sizes - 1).clamp(min=0))
     taken = rank < share[labels[by_class]]
     return by_class[~taken].sort().values, by_class[taken].sort().values

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from odevit.data.hashing import permutation
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, broken, whole
 
 _BLOCK_STREAM = -3
 _BLOCKS_AT_ONCE = 8  # fewer than `TableRecords` keeps open, so that none is read twice
@@ -40,14 +40,10 @@ class EpochPlan:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        problems = []
+        problems = broken(self, {"batch_size": whole(1), "repeats": whole(1)})
         if self.samples < 1:
             problems.append("there are no images; expected one or more (validation=0 leaves none to validate on)")
-        if self.batch_size < 1:
-            problems.append(f"batch_size={self.batch_size}; expected 1 or more")
-        if self.repeats < 1:
-            problems.append(f"repeats={self.repeats}; expected 1 (every sample once) or more")
-        if self.world < 1 or not 0 <= self.rank < self.world:
+        if not 0 <= self.rank < self.world:
             problems.append(f"rank={self.rank}, world={self.world}; expected 0 <= rank < world")
         if not problems and self.drop_last and self.samples < self.global_batch:
             problems.append(

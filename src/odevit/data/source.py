@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odevit.data.parts import is_part_name, numbered_classes
+from odevit.data.parts import is_part_name
 from odevit.data.records import ArrayRecords, Records, Shard, Source, TableRecords
 from odevit.errors import unknown_name
 from odevit.registry import Registry
@@ -75,23 +76,25 @@ def _folder_source(folder: Path) -> Source:
     from datasets import Dataset
 
     parts = {child.name: child for child in _subfolders(folder) if is_part_name(child.name)} or {"train": folder}
-    files = {
-        part: {
-            child.name: sorted(file for file in child.rglob("*") if file.suffix.lower() in SUFFIXES)
-            for child in _subfolders(path)
-        }
+    files_of = {
+        part: {child.name: sorted(filter(_is_picture, child.rglob("*"))) for child in _subfolders(path)}
         for part, path in parts.items()
     }
-    _check_folders(folder, parts, files)
-    classes = tuple(sorted({name for by_class in files.values() for name in by_class}))
-    records = {}
-    for part, by_class in files.items():
-        paths = [str(file) for name in by_class for file in by_class[name]]
-        labels = np.repeat([classes.index(name) for name in by_class], [len(by_class[name]) for name in by_class])
-        dataset = Dataset.from_dict({"image": paths, "label": labels})
+    _check_folders(folder, parts, files_of)
+    classes = tuple(sorted(set().union(*files_of.values())))
+    records: dict[str, Records] = {}
+    facts: tuple[object, ...] = ()
+    for part, by_class in files_of.items():
+        paths = list(chain.from_iterable(by_class.values()))
+        labels = np.repeat([classes.index(name) for name in by_class], [len(files) for files in by_class.values()])
+        dataset = Dataset.from_dict({"image": [str(path) for path in paths], "label": labels})
         records[part] = _table_records(dataset, "image", "label", None)
-    every = (file for by_class in files.values() for paths in by_class.values() for file in paths)
-    return Source(folder.name, classes, records, _file_facts(every))
+        facts += _file_facts(paths)
+    return Source(folder.name, classes, records, facts)
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -99,23 +102,23 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, Mapping[str, list[Path]]]) -> None:
-    if not any(paths for by_class in files.values() for paths in by_class.values()):
-        loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    empty = [str(parts[part] / name) for part, by_class in files.items() for name in by_class if not by_class[name]]
+    if len(empty) == sum(map(len, files.values())):
+        loose = sum(map(_is_picture, folder.iterdir()))
         problem = f"{loose} images lie in it directly, without a class" if loose else "no images were found in it"
         raise ValueError(
             f"the folder {folder} cannot be used: {problem}; expected train/<class>/*.png (and test/<class>/*.png),"
             f" or <class>/*.png, files ending in {' '.join(sorted(SUFFIXES))}."
         )
-    empty = [str(parts[part] / name) for part, by_class in files.items() for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f"{len(empty)} class folders hold no images: {', '.join(empty[:10])}. Fill or remove them.")
-    known = next((sorted(files[part]) for part in files if part.lower().startswith("train")), None)
+    known = next((sorted(files[part]) for part in files if part.lower().startswith("train")), [])
     for part, by_class in files.items():
-        unknown = [] if known is None else sorted(set(by_class) - set(known))
-        if unknown:
+        unknown = sorted(set(by_class) - set(known))
+        if known and unknown:
             raise ValueError(
                 f"{parts[part]} has classes the training part lacks: {', '.join(unknown[:10])};"
-                f" it has {', '.join((known or [])[:10])}. Rename or remove those folders."
+                f" it has {', '.join(known[:10])}. Rename or remove those folders."
             )
 
 
@@ -136,8 +139,8 @@ def _parquet_source(
     features = _parquet_features(_open_parquet(first).schema_arrow)
     image, label = _choose_columns(features, image_column, label_column, str(first))
     parts = {part: _parquet_records(paths, image, label) for part, paths in files.items()}
-    facts = _file_facts(path for paths in files.values() for path in paths)
-    return Source(name, _class_names(features[label], parts), parts, (*facts, image, label))
+    facts = _file_facts(chain.from_iterable(files.values()))
+    return Source(name, _class_names(features[label]), parts, (*facts, image, label))
 
 
 def _parquet_records(files: list[Path], image: str, label: str) -> Records:
@@ -201,7 +204,7 @@ def _hub_source(identifier: str, image_column: str | None, label_column: str | N
     image, label = _choose_columns(features, image_column, label_column, identifier)
     parts = {part: _table_records(split, image, label, f"split {part!r}") for part, split in splits.items()}
     facts = [(part, len(split), split._fingerprint) for part, split in splits.items()]
-    return Source(identifier, _class_names(features[label], parts), parts, (image, label, *facts))
+    return Source(identifier, _class_names(features[label]), parts, (image, label, *facts))
 
 
 def _table_records(dataset: Dataset, image: str, label: str, where: str | None) -> Records:
@@ -223,13 +226,12 @@ def _label_tensor(column: Any, name: str, where: str) -> Tensor:
     return torch.from_numpy(column.to_numpy().astype(np.int64))
 
 
-def _class_names(feature: Any, parts: Mapping[str, Records]) -> tuple[str, ...]:
-    return tuple(getattr(feature, "names", None) or numbered_classes(parts))
+def _class_names(feature: Any) -> tuple[str, ...]:
+    return tuple(getattr(feature, "names", None) or ())
 
 
 def _file_facts(files: Iterable[Path]) -> tuple[object, ...]:
-    stats = ((str(file), file.stat()) for file in files)
-    return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def _choose_columns(
@@ -238,19 +240,19 @@ def _choose_columns(
     """The columns of the images and of the labels: as asked for, else by type and by usual name."""
     columns = {name: _described(feature) for name, feature in features.items()}
     listed = ", ".join(f"{name!r} ({described})" for name, described in columns.items()) or "no columns"
-    for argument, column in (("image_column", image_column), ("label_column", label_column)):
-        if column is not None and column not in columns:
-            raise ValueError(f"{argument}={column!r} is not a column of {where}; it has {listed}.")
-    image = image_column or next((name for name, described in columns.items() if described == "image"), None)
-    if image is None:
-        raise ValueError(f"{where} has no image column; it has {listed}. Set image_column='...'.")
+    images = [name for name, described in columns.items() if described == "image"]
+    classes = [name for name, described in columns.items() if described == "class"]
+    labels = [name for name in LABEL_NAMES if name in columns] or (classes if len(classes) == 1 else [])
+    chosen = []
+    for kind, asked, usual in (("image", image_column, images), ("label", label_column, labels)):
+        if asked is not None and asked not in columns:
+            raise ValueError(f"{kind}_column={asked!r} is not a column of {where}; it has {listed}.")
+        if asked is None and not usual:
+            raise ValueError(f"{where} has no {kind} column; it has {listed}. Set {kind}_column='...'.")
+        chosen.append(asked or usual[0])
+    image, label = chosen
     if columns[image] not in ("image", "string"):
         raise ValueError(f"image_column={image!r} of {where} holds {columns[image]}; expected images: it has {listed}.")
-    classes = [name for name, described in columns.items() if described == "class"]
-    usual = [name for name in LABEL_NAMES if name in columns] or (classes if len(classes) == 1 else [])
-    label = label_column or next(iter(usual), None)
-    if label is None:
-        raise ValueError(f"{where} has no label column; it has {listed}. Set label_column='...'.")
     usable = [name for name, described in columns.items() if described.startswith(("class", "int", "uint"))]
     if label not in usable:
         instead = f"set label_column={usable[0]!r}" if usable else "number the classes 0, 1, 2, ... first"

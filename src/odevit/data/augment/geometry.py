@@ -7,14 +7,10 @@ its longer side, so a shift of 0.1 is a tenth of the image and a rotation does n
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-Edge = Literal["zeros", "border", "reflection"]
-Padding = Literal["reflect", "zero"]
 
 
 def random_flip(images: Tensor, u: Tensor, probability: float = 0.5) -> Tensor:
@@ -22,11 +18,10 @@ def random_flip(images: Tensor, u: Tensor, probability: float = 0.5) -> Tensor:
     return torch.where((u < probability)[:, None, None, None], images.flip(-1), images)
 
 
-def random_crop(images: Tensor, u: Tensor, padding: int, mode: Padding = "reflect") -> Tensor:
+def random_crop(images: Tensor, u: Tensor, padding: int) -> Tensor:
     """x'[i, j] = x_padded[i + dy, j + dx], 0 <= dy, dx <= 2 padding: a crop of the size the image had.
 
-    `u` is [2, B] in [0, 1): the vertical and the horizontal place. What enters at the edge is mirrored or black;
-    padding 0 is the identity.
+    `u` is [2, B] in [0, 1): the vertical and the horizontal place. What enters at the edge is mirrored.
     """
     height, width = images.shape[-2:]
     if padding >= min(height, width):
@@ -36,11 +31,7 @@ def random_crop(images: Tensor, u: Tensor, padding: int, mode: Padding = "reflec
     columns = torch.arange(width, device=images.device) + offset[1, :, None]
     # Two gathers at computed positions: the padded image is never built.
     moved = images.gather(2, _mirror(rows, height)[:, None, :, None].expand_as(images))
-    moved = moved.gather(3, _mirror(columns, width)[:, None, None, :].expand_as(images))
-    if mode == "reflect":
-        return moved
-    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & ((columns >= 0) & (columns < width))[:, None, None, :]
-    return moved * inside
+    return moved.gather(3, _mirror(columns, width)[:, None, None, :].expand_as(images))
 
 
 def _mirror(position: Tensor, length: int) -> Tensor:
@@ -68,8 +59,8 @@ def compose(outer: Tensor, inner: Tensor) -> Tensor:
     return linear + shift
 
 
-def warp(images: Tensor, matrix: Tensor, edge: Edge = "reflection") -> Tensor:
-    """Sample `images` bilinearly at the positions `matrix` ([B, 2, 3]) sends the pixels of the result to."""
+def warp(images: Tensor, matrix: Tensor) -> Tensor:
+    """Sample `images`, mirrored at the edges, at the positions `matrix` ([B, 2, 3]) sends the pixels to: bilinear."""
     height, width = images.shape[-2:]
     unit = max(height, width)
     y = ((torch.arange(height, device=images.device) - (height - 1) / 2) / unit)[:, None]
@@ -79,7 +70,7 @@ def warp(images: Tensor, matrix: Tensor, edge: Edge = "reflection") -> Tensor:
     source_y = m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]
     # grid_sample counts -1..1 from edge to edge of the image (align_corners=False).
     grid = torch.stack([source_x * (2 * unit / width), source_y * (2 * unit / height)], -1)
-    return F.grid_sample(images, grid.to(images.dtype), "bilinear", edge, align_corners=False)
+    return F.grid_sample(images, grid.to(images.dtype), "bilinear", "reflection", align_corners=False)
 
 
 def random_affine(

@@ -65,7 +65,7 @@ def symmetric_beta(u: Tensor, alpha: float) -> Tensor:
     """
     if alpha == 1:
         return u
-    table = _table_on(alpha, u.device)
+    table = _constant_table(alpha, u.device)
     wide = u.double()  # powers in float32 round by the place in a vector register, hence by the batch
     lower = torch.minimum(wide, 1 - wide)  # the distribution is symmetric: tabulate the lower half
     place = lower * (2 * _CELLS)
@@ -76,8 +76,8 @@ def symmetric_beta(u: Tensor, alpha: float) -> Tensor:
 
 
 @torch.compiler.assume_constant_result  # a compiled graph holds the table, not the making of it
-def _table_on(alpha: float, device: torch.device) -> Tensor:
-    return _table(alpha, device)
+def _constant_table(alpha: float, device: torch.device) -> Tensor:
+    return _table(alpha, device)  # the compiler warns of a cache that it meets itself
 
 
 @lru_cache(maxsize=64)

@@ -6,8 +6,7 @@ batch size (as long as it is even: mixing pairs neighbours), the rank, the devic
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from odevit.data.augment.geometry import random_affine, random_crop, random_flip
 from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
 from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
 from odevit.data.hashing import uniforms
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, Expected, broken, number, whole
 
 # Each augmentation has its own random numbers: turning one on does not change what another does.
 _FLIP = 0
@@ -28,6 +27,28 @@ _COLOUR = slice(8, 12)
 _ERASING = slice(12, 17)
 _MIX = slice(17, 22)
 _RANDAUGMENT = 32  # and all after it
+
+
+def _at_most(most: float, wanted: str) -> Expected:
+    return Expected(wanted, lambda value: number(least=0).fine(value) and value <= most)
+
+
+_CHANCE = _at_most(1, "a probability from 0 to 1")
+_ALPHA = _at_most(16, "0 (off) or the alpha of a Beta distribution up to 16")
+_RULES = {
+    "crop": whole(),
+    "flip": Expected("True or False", lambda value: isinstance(value, bool)),
+    "erasing": _CHANCE,
+    "randaugment_ops": whole(),
+    "randaugment_magnitude": _at_most(MAXIMUM, f"a number from 0 to {MAXIMUM}"),
+    "affine": _CHANCE,
+    "colour": _CHANCE,
+    "mixup": _ALPHA,
+    "cutmix": _ALPHA,
+    "mix_probability": _CHANCE,
+    "label_smoothing": number(least=0, below=1),
+    "repeats": whole(1),
+}
 
 
 @dataclass
@@ -60,8 +81,7 @@ class Augmentation:
     """Differently augmented copies of a sample in a batch (see `EpochPlan`)."""
 
     def __post_init__(self) -> None:
-        checks = (_range_problem(field.name, getattr(self, field.name)) for field in fields(self))
-        problems = [problem for problem in checks if problem is not None]
+        problems = broken(self, _RULES)
         if not problems:
             if self.mix_probability > 0 and self.mixup == 0 and self.cutmix == 0:
                 problems.append("mix_probability > 0 but mixup and cutmix are 0; set mixup=0.8 or cutmix=1.0 too")
@@ -73,18 +93,12 @@ class Augmentation:
     def __call__(
         self, images: Tensor, labels: Tensor, num_classes: int, *, seed: int, epoch: int | Tensor, index: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Augmented images and soft targets float32 [B, K].
+        """Augmented images (float [B, C, H, W] in 0..1) and, of labels int64 [B], soft targets float32 [B, K].
 
-        Args:
-            images: float [B, C, H, W] in 0..1.
-            labels: int64 [B].
-            num_classes: K.
-            seed, epoch, index: what the randomness is a function of; `index` int64 [B], one number per
-                sample. In a compiled or captured call `epoch` is an int64 tensor [], so that it can change.
+        The randomness is a function of `seed`, `epoch` and `index` (int64 [B], one number per sample). In a
+        compiled or captured call `epoch` is an int64 tensor [], so that it can change.
         """
         targets = soft_targets(labels, num_classes, self.label_smoothing)
-        if not self._draws():
-            return images, targets
         u = uniforms(seed, epoch, index, _RANDAUGMENT + NUMBERS_PER_OPERATION * self.randaugment_ops)
         if self.flip:
             images = random_flip(images, u[_FLIP])
@@ -102,10 +116,6 @@ class Augmentation:
             images, targets = self._mix(images, targets, u[_MIX])
         return images, targets
 
-    def _draws(self) -> bool:
-        chances = (self.crop, self.erasing, self.randaugment_ops, self.affine, self.colour, self.mix_probability)
-        return self.flip or any(chance > 0 for chance in chances)
-
     def _mix(self, images: Tensor, targets: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """`u` is [5, B]: whether, which, how much, where (two)."""
         mixed, blended = images, targets
@@ -121,26 +131,3 @@ class Augmentation:
             torch.where(is_mixed[:, None, None, None], mixed, images),
             torch.where(is_mixed[:, None], blended, targets),
         )
-
-
-_WHOLE = {"crop": 0, "randaugment_ops": 0, "repeats": 1}
-_HIGHEST = {
-    "randaugment_magnitude": (MAXIMUM, f"0 to {MAXIMUM}"),
-    "mixup": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
-    "cutmix": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
-    "label_smoothing": (math.nextafter(1, 0), "0 up to, not including, 1"),
-}
-
-
-def _range_problem(name: str, value: object) -> str | None:
-    """What is wrong with `name=value`, as a sentence, or None."""
-    if name == "flip":
-        return None if isinstance(value, bool) else f"flip={value!r}; expected True or False"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"{name}={value!r}; expected a number"
-    if name in _WHOLE:
-        fits, expected = isinstance(value, int) and value >= _WHOLE[name], f"a whole number, {_WHOLE[name]} or more"
-    else:
-        highest, expected = _HIGHEST.get(name, (1, "a probability from 0 to 1"))
-        fits = 0 <= value <= highest
-    return None if fits else f"{name}={value!r}; expected {expected}"

@@ -23,35 +23,27 @@ OPERATIONS = (
 
 MAXIMUM = 30
 NUMBERS_PER_OPERATION = 2
-_GEOMETRIC = range(OPERATIONS.index("rotate"), OPERATIONS.index("shift_y") + 1)
+_GEOMETRIC = dict(zip(range(1, 6), (math.radians(30), 0.3, 0.3, 0.45, 0.45), strict=True))
+"""The operations that move pixels, "rotate" to "shift_y", and the most each does."""
 
 
 def rand_augment(images: Tensor, u: Tensor, operations: int, magnitude: float) -> Tensor:
     """`operations` random changes of `magnitude` (0..30). `u` is [2 * operations, B] in [0, 1): which, which way."""
-    level = magnitude / MAXIMUM
-    chosen = [(u[2 * n] * len(OPERATIONS)).floor() for n in range(operations)]
-    signs = [torch.where(u[2 * n + 1] < 0.5, -1.0, 1.0) for n in range(operations)]
     if operations == 0:
         return images
-    images = _move(images, chosen, signs, level)
+    level = magnitude / MAXIMUM
+    chosen = (u[0 : 2 * operations : 2] * len(OPERATIONS)).floor()
+    signs = torch.where(u[1 : 2 * operations : 2] < 0.5, -1.0, 1.0)
+    matrices = [
+        # Of each operation's five parameters at most one is not zero.
+        affine_matrix(*(torch.where(choice == n, sign * (level * most), 0.0) for n, most in _GEOMETRIC.items()))
+        for choice, sign in zip(chosen, signs, strict=True)
+    ]
+    moved = ((chosen >= min(_GEOMETRIC)) & (chosen <= max(_GEOMETRIC))).any(0)
+    images = torch.where(moved[:, None, None, None], warp(images, reduce(compose, matrices)), images)
     for choice, sign in zip(chosen, signs, strict=True):
         images = _recolour(images, choice, sign, level)
     return images
-
-
-def _move(images: Tensor, chosen: list[Tensor], signs: list[Tensor], level: float) -> Tensor:
-    matrices, geometric = [], []
-    for choice, sign in zip(chosen, signs, strict=True):
-        # Of each operation's five parameters at most one is not zero.
-        amounts = [math.radians(30), 0.3, 0.3, 0.45, 0.45]
-        parameters = [
-            torch.where(choice == number, sign * (level * amount), 0.0)
-            for number, amount in zip(_GEOMETRIC, amounts, strict=True)
-        ]
-        matrices.append(affine_matrix(*parameters))
-        geometric.append((choice >= _GEOMETRIC.start) & (choice < _GEOMETRIC.stop))
-    moved = torch.stack(geometric).any(0)
-    return torch.where(moved[:, None, None, None], warp(images, reduce(compose, matrices)), images)
 
 
 def _recolour(images: Tensor, choice: Tensor, sign: Tensor, level: float) -> Tensor:
