@@ -106,30 +106,32 @@ class TableRecords(Records):
         return self.__dict__ | {"_images": OrderedDict()}  # a worker opens its own shards
 
     def read(self, index: int) -> Encoded:
-        number, _, image = self._find(index)
-        content, path = (image["bytes"], image["path"]) if image else (None, None)
-        if content is not None:
-            return content
-        if path is not None:
-            return self.shards[number].folder / path
+        image = self._image(index) or {"bytes": None, "path": None}
+        if image["bytes"] is not None:
+            return image["bytes"]
+        if image["path"] is not None:
+            return self._shard(index)[1].folder / image["path"]
         raise ValueError(f"{self.name(index)} holds no image in column {self.column!r}")
 
     def name(self, index: int) -> str:
-        number, row, image = self._find(index)
-        shard = self.shards[number]
-        return str(image["path"]) if shard.where is None else f"row {shard.first + row} of {shard.where}"
+        number, shard = self._shard(index)
+        if shard.where is None:
+            return str(self._image(index)["path"])
+        return f"row {shard.first + index - self.starts[number]} of {shard.where}"
 
-    def _find(self, index: int) -> tuple[int, int, Any]:
-        """The number of the shard, the row in it, and what the row holds."""
+    def _shard(self, index: int) -> tuple[int, Shard]:
         number = bisect_right(self.starts, index) - 1
-        row = index - self.starts[number]
+        return number, self.shards[number]
+
+    def _image(self, index: int) -> Any:
+        number, shard = self._shard(index)
         if number not in self._images:
             # The Arrow column, not dataset[row]: a row costs 10 microseconds instead of 60.
-            self._images[number] = self.shards[number].open().with_format("arrow")[:].column(self.column)
+            self._images[number] = shard.open().with_format("arrow")[:].column(self.column)
             if len(self._images) > _OPEN_SHARDS:
                 self._images.popitem(last=False)
         self._images.move_to_end(number)
-        return number, row, self._images[number][row].as_py()
+        return self._images[number][index - self.starts[number]].as_py()
 
 
 @dataclass(frozen=True)
