@@ -4,19 +4,24 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.readme import PAGES, filled
+from benchmarks.readme import PAGES, TABLES, filled
+
+from odevit.solver import SOLVERS
 
 ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "records/README.md"]
 SNIPPETS = [
     pytest.param(code, id=f"{path.name}-{number}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in DOCS
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
 ]
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippets_run(code):
-    exec(compile(code, "snippet", "exec"), {})
+    with SOLVERS.restored():
+        exec(compile(code, "snippet", "exec"), {})
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -26,7 +31,16 @@ def test_the_tables_are_what_the_records_say(page):
     assert filled(text) == text
 
 
-def test_links_lead_somewhere():
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+def test_every_table_is_on_a_page():
+    shown = [name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", (ROOT / page).read_text())]
+    assert sorted(shown) == sorted(TABLES)
+
+
+@pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", path.read_text()):
+        page = path.parent / target if target else path
+        assert page.exists(), f"{path.name} links to {target}"
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M) if anchor else []
+        anchors = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in anchors, f"{path.name} links to {target}#{anchor}"
