@@ -14,7 +14,7 @@ from odevit import OdeViTForImageClassification
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError
 from odevit.field import Dynamics
-from odevit.solver import PENALTIES, SOLVERS, solve
+from odevit.solver import PENALTIES, SOLVERS, Way, solve
 from tests.model.tiny import tiny_images, tiny_model
 from tests.problems import PROBLEMS, slope
 
@@ -118,7 +118,7 @@ def test_the_depth_repeats_one_block(example):
     example("depth/tied.py")
     model = tiny_model(depth="tied", steps=3, leak=0.0)
     x = x0 = model.embed(tiny_images())
-    attention, mlp = model.field.dynamics(x0).components.values()
+    attention, mlp = model.depth.field.dynamics(x0).components.values()
     for n in range(3):
         y = x + attention(x, float(n), None)
         x = y + mlp(y, float(n), None)
@@ -129,8 +129,10 @@ def test_the_depth_says_what_it_can_do(example):
     example("depth/tied.py")
     ode, images = tiny_model(steps=2), tiny_images()
     assert ode(images, depth="tied", steps=5).stats.steps == 5
-    with pytest.raises(ConfigError, match=r"solver='rk4' was given(.|\n)*horizon=2.0 was given"):
-        tiny_model(depth="tied")(images, solver="rk4", horizon=2.0)
+    tied = tiny_model(depth="tied", steps=3)
+    assert tied(images).trajectory.way == tied.way == Way("lie_trotter", 3, 3.0)
+    with pytest.raises(ConfigError, match=r"it was to go by rk4, 3 steps, T = 3"):
+        tied(images, solver="rk4")
 
 
 def test_the_penalty_is_accumulated(example):
