@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from odevit import OdeViTForImageClassification
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError
 from odevit.field import Dynamics
+from odevit.report.section import SECTIONS, all_sections, plain, write_page
 from odevit.solver import PENALTIES, SOLVERS, Way, solve
 from tests.model.tiny import tiny_images, tiny_model
 from tests.problems import PROBLEMS, slope
@@ -29,7 +31,7 @@ FILES = {path: code for path, code in BLOCKS.items() if path not in LINES}
 def example():
     """Run a file of CONTRIBUTING.md and give its names; afterwards the registries are as they were."""
     with ExitStack() as stack:
-        for registry in (SOLVERS, DEPTHS, PENALTIES):
+        for registry in (SOLVERS, DEPTHS, PENALTIES, SECTIONS):
             stack.enter_context(registry.restored())
 
         def run(path):
@@ -41,7 +43,12 @@ def example():
 
 
 def test_every_example_is_one_new_file_and_one_line():
-    assert sorted(FILES) == ["depth/tied.py", "objectives/excursion.py", "solver/kutta3.py"]
+    assert sorted(FILES) == [
+        "depth/tied.py",
+        "objectives/excursion.py",
+        "report/confidence.py",
+        "solver/kutta3.py",
+    ]
     for path, code in FILES.items():
         folder, name = Path(path).parent, Path(path).stem
         assert not (ROOT / "src/odevit" / path).exists()
@@ -62,15 +69,17 @@ def test_the_files_and_lines_are_enough(tmp_path):
     code = """
 import odevit
 from odevit.depth import DEPTHS
+from odevit.report.section import SECTIONS
 from odevit.solver import PENALTIES, SOLVERS
 from odevit.train import Recipe
 assert odevit.__file__.startswith({place!r})
 recipe = Recipe()
-print("kutta3" in SOLVERS, "tied" in DEPTHS, "excursion" in PENALTIES, recipe.train.excursion)
+print("kutta3" in SOLVERS, "tied" in DEPTHS, "excursion" in PENALTIES, "confidence" in SECTIONS)
+print(recipe.train.excursion)
 """.format(place=str(tmp_path))
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["True", "True", "True", "0.0"]
+    assert result.stdout.split() == ["True"] * 4 + ["0.0"]
 
     ruff = Path(sys.executable).with_name("ruff")
     for verb in (["check"], ["format", "--check"]):
@@ -156,6 +165,36 @@ def test_a_recipe_weighs_the_penalty(example):
     assert recipe.train.penalties["excursion"].free == 0.5
     with pytest.raises(ConfigError, match=r"train\.excursion=-1"):
         compose_recipe(["experiment=digits", "train.excursion=-1"]).check()
+
+
+def test_the_section_measures_draws_and_tells(example, tmp_path):
+    section = example("report/confidence.py")["Confidence"]()
+    probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64)
+    study = SimpleNamespace(
+        passage=SimpleNamespace(logits=probabilities.log()), sample=SimpleNamespace(labels=torch.tensor([0, 1, 0, 1]))
+    )
+    numbers = plain(section.measure(study))
+    assert numbers == {"confidence": {"mean": 0.75, "right": [0.9, 0.7, 0.8], "wrong": [0.6]}}
+
+    (axes,) = section.draw(numbers, torch.empty(0))["confidence"].axes
+    assert axes.get_legend_handles_labels()[1] == ["right", "wrong"]
+    heights = [sum(bar.get_height() for bar in bars) for bars in axes.containers]
+    assert heights == [3, 1]
+
+    page = write_page(tmp_path / "report.html", "A page", [], [section], numbers, torch.empty(0), tmp_path / "figures")
+    text = page.read_text()
+    assert "<h2>How sure is it?</h2>" in text
+    assert "a probability of 75.0%, and it is right on 75.0% of 4 images" in text
+    assert '<figure id="confidence">' in text
+    assert (tmp_path / "figures/confidence.png").exists()
+
+
+def test_the_section_is_on_every_page(example):
+    before = [type(section) for section in all_sections()]
+    new = example("report/confidence.py")["Confidence"]
+    after = [type(section) for section in all_sections()]
+    assert set(after) == {*before, new}
+    assert [section.place for section in after] == sorted(section.place for section in after)
 
 
 def test_the_map_shows_every_folder():
