@@ -66,17 +66,17 @@ def test_the_files_and_lines_are_enough(tmp_path):
     for path, line in LINES.items():
         with (tmp_path / "odevit" / path).open("a") as file:
             file.write(line)
-    code = """
+    code = f"""
 import odevit
 from odevit.depth import DEPTHS
 from odevit.report.section import SECTIONS
 from odevit.solver import PENALTIES, SOLVERS
 from odevit.train import Recipe
-assert odevit.__file__.startswith({place!r})
+assert odevit.__file__.startswith({str(tmp_path)!r})
 recipe = Recipe()
 print("kutta3" in SOLVERS, "tied" in DEPTHS, "excursion" in PENALTIES, "confidence" in SECTIONS)
 print(recipe.train.excursion)
-""".format(place=str(tmp_path))
+"""
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["True"] * 4 + ["0.0"]
