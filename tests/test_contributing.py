@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -28,16 +28,17 @@ FILES = {path: code for path, code in BLOCKS.items() if path not in LINES}
 
 
 @pytest.fixture
-def example():
-    """Run a file of CONTRIBUTING.md and give its names; afterwards the registries are as they were."""
+def example(monkeypatch):
+    """Import a file of CONTRIBUTING.md as if it stood in its place; afterwards the registries are as they were."""
     with ExitStack() as stack:
         for registry in (SOLVERS, DEPTHS, PENALTIES, SECTIONS):
             stack.enter_context(registry.restored())
 
         def run(path):
-            names = {"__name__": "odevit." + path.removesuffix(".py").replace("/", ".")}
-            exec(compile(FILES[path], path, "exec"), names)
-            return names
+            module = ModuleType("odevit." + path.removesuffix(".py").replace("/", "."))
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            exec(compile(FILES[path], path, "exec"), vars(module))
+            return module
 
         yield run
 
@@ -146,7 +147,7 @@ def test_the_depth_says_what_it_can_do(example):
 
 def test_the_penalty_is_accumulated(example):
     """At constant velocity v, |x - x0|^2 = (v t)^2 at the end of each step."""
-    penalty = example("objectives/excursion.py")["Excursion"]
+    penalty = example("objectives/excursion.py").Excursion
     x0 = torch.zeros(2, 3, dtype=torch.float64)
     dynamics = Dynamics({"push": lambda x, t, _: torch.full_like(x, 0.5)}, anchor=x0)
     for free in (0.0, 0.2):
@@ -168,7 +169,7 @@ def test_a_recipe_weighs_the_penalty(example):
 
 
 def test_the_section_measures_draws_and_tells(example, tmp_path):
-    section = example("report/confidence.py")["Confidence"]()
+    section = example("report/confidence.py").Confidence()
     probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64)
     study = SimpleNamespace(
         passage=SimpleNamespace(logits=probabilities.log()), sample=SimpleNamespace(labels=torch.tensor([0, 1, 0, 1]))
@@ -191,7 +192,7 @@ def test_the_section_measures_draws_and_tells(example, tmp_path):
 
 def test_the_section_is_on_every_page(example):
     before = [type(section) for section in all_sections()]
-    new = example("report/confidence.py")["Confidence"]
+    new = example("report/confidence.py").Confidence
     after = [type(section) for section in all_sections()]
     assert set(after) == {*before, new}
     assert [section.place for section in after] == sorted(section.place for section in after)
