@@ -141,7 +141,7 @@ def test_the_depth_says_what_it_can_do(example):
     assert ode(images, depth="tied", steps=5).stats.steps == 5
     tied = tiny_model(depth="tied", steps=3)
     assert tied(images).trajectory.way == tied.way == Way("lie_trotter", 3, 3.0)
-    with pytest.raises(ConfigError, match=r"it was to go by rk4, 3 steps, T = 3"):
+    with pytest.raises(ConfigError, match=r"it was given rk4, 3 steps, T = 3"):
         tied(images, solver="rk4")
 
 
