@@ -1,12 +1,17 @@
 """What the README and the docs say is true today."""
 
 import re
+import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from benchmarks.readme import PAGES, TABLES, filled
 
+from odevit.cli import ENTRIES
+from odevit.cli.recipes import RecipeVerb
 from odevit.solver import SOLVERS
+from odevit.train.compose import compose_as
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -16,6 +21,29 @@ SNIPPETS = [
     for path in DOCS
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
 ]
+
+COMMANDS = sorted(
+    {
+        line.partition("#")[0].strip()
+        for path in DOCS
+        for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.S)
+        for line in block.splitlines()
+        if line.startswith("odevit ")
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command):
+    """Every verb and every key exists, and recipes compose; nothing is run."""
+    _, name, *words = shlex.split(command)
+    verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
+    if isinstance(verb, RecipeVerb):
+        words = [word for word in words if not word.startswith(("--", "hydra/")) and not word.endswith("=?")]
+        root = {"train": "recipe"}.get(name, name)
+        compose_as(verb.recipe, root, [word for word in words if "," not in word])
+    else:
+        verb.parse(words)
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
