@@ -10,6 +10,7 @@ from benchmarks.readme import PAGES, TABLES, filled
 
 from odevit.cli import ENTRIES
 from odevit.cli.recipes import RecipeVerb
+from odevit.report import dependence, settling, smoothness, teaching
 from odevit.solver import SOLVERS
 from odevit.train.compose import compose_as
 
@@ -50,6 +51,31 @@ def test_commands_are_understood(command):
 def test_snippets_run(code):
     with SOLVERS.restored():
         exec(compile(code, "snippet", "exec"), {})
+
+
+def test_the_manual_states_the_rules_of_the_verdicts():
+    text = " ".join((ROOT / "docs/stability.md").read_text().split())
+    questions = dict(re.findall(r"\*\*([^*]+\?)\*\* (.*?)(?=\*\*[^*]+\?\*\*|## )", text))
+    rules = {
+        "Does it settle?": (
+            f"at least {settling.SETTLED_SHARE:.0%}",
+            f"less than {settling.SETTLED_CHANGE:.0%}",
+            f"at most {settling.RESTLESS_SHARE:.0%}",
+            f"more than {settling.RESTLESS_CHANGE:.0%}",
+        ),
+        "Does the answer depend on how it was integrated?": (
+            f"at most {100 * dependence.SAME_ACCURACY:g} point",
+            f"at least {dependence.SAME_ANSWERS:.0%}",
+            f"more than {100 * dependence.OTHER_ACCURACY:g} points",
+            f"fewer than {dependence.OTHER_ANSWERS:.0%}",
+        ),
+        "How many evaluations are enough?": (f"at most {100 * dependence.ENOUGH:g} points",),
+        "How far may a state be moved before the answer changes?": (f"at least {smoothness.TOLERANT:.0%}",),
+        "Does it follow its teacher?": (f"from {teaching.FOLLOWS:.0%}", f"below {teaching.PARTS:.0%}"),
+    }
+    assert list(questions) == list(rules)
+    for question, phrases in rules.items():
+        assert [phrase for phrase in phrases if phrase not in questions[question]] == [], question
 
 
 @pytest.mark.parametrize("page", PAGES)
