@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from typing import Any
 
 from odevit.data import Augmentation
@@ -16,7 +16,10 @@ from odevit.train.recipe import Recipe, TrainRecipe
 # Every field of the student's configuration with its default; the horizon is the teacher's number of blocks.
 StudentRecipe = make_dataclass(
     "StudentRecipe",
-    [(name, Any, None if name == "horizon" else default) for name, default in OdeStudentConfig.equation_fields().items()],
+    [
+        (name, Any, None if name == "horizon" else default)
+        for name, default in OdeStudentConfig.equation_fields().items()
+    ],
 )
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
 

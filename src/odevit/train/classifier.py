@@ -61,8 +61,12 @@ class ClassifierTask(Task[Recipe]):
                 f"It was trained on {record['data']} only, at {size} px, and does not notice when an image is of "
                 "another kind.",
             ],
-            code=PIPELINE + ('\n\n# The same weights can be integrated in other ways: model(pixel_values, solver="rk4", '
-            "steps=24)" if model.depth.has_trajectory else ""),
+            code=PIPELINE
+            + (
+                '\n\n# The same weights can be integrated in other ways: model(pixel_values, solver="rk4", steps=24)'
+                if model.depth.has_trajectory
+                else ""
+            ),
         )
 
 
