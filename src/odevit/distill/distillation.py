@@ -86,7 +86,7 @@ class DistillRecipe(Recipe):
     teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
     """How the teacher is trained when none is given; `model` then describes it."""
     features: str = ""
-    """A folder to keep the teacher's hidden states in: epochs then need no pass of the teacher. Not with augmentation."""
+    """A folder to keep the teacher's hidden states in, which then runs only once. Not with augmentation."""
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
