@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from odevit.data import Augmentation
@@ -92,7 +93,7 @@ class DistillRecipe(Recipe):
 
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
-        return OdeStudentConfig(**asdict(self.student))
+        return _student_config(tuple(asdict(self.student).items()))
 
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self.stopping.problems()
@@ -125,6 +126,12 @@ class DistillRecipe(Recipe):
                 "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
             )
         return problems
+
+
+@lru_cache(maxsize=1)
+def _student_config(values: tuple[tuple[str, Any], ...]) -> OdeStudentConfig:
+    """Made and validated once, when a recipe is checked; surgery then takes the same one."""
+    return OdeStudentConfig(**dict(values))
 
 
 def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
