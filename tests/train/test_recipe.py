@@ -90,6 +90,17 @@ def test_the_papers_distillation_is_the_papers():
     assert recipe.alignment.kind == "distance"
 
 
+def test_the_solver_follows_the_leak_unless_it_is_given():
+    assert OdeViTConfig.preset("digits").solver == "exponential_euler"
+    for words, solver in (
+        (["student.leak=1"], "exponential_euler"),
+        (["student.leak=0"], "lie_trotter"),
+        (["student.leak=1", "student.solver=heun"], "heun"),
+        (["experiment=distill/cifar100"], "lie_trotter"),
+    ):
+        assert compose_distillation(words).student_config().solver == solver
+
+
 def test_problems_of_a_distillation_are_reported_together():
     recipe = compose_distillation(["alignment.kind=arcs", "student.norm=centre", "objective.path=none"])
     with pytest.raises(ConfigError) as caught:

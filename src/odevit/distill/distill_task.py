@@ -199,8 +199,7 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     """The recipe of the `teacher`, or of the student's architecture from `scratch` for as many steps as the student."""
     model, train = replace(recipe.model), recipe.teacher_train
     if part == "scratch":
-        student: Any = recipe.student
-        train = recipe.train
+        student, train = recipe.student_config(), recipe.train
         teacher = OdeViTConfig(**recipe.model_settings())
         equation = {
             "depth": "ode",

@@ -14,14 +14,10 @@ from odevit.errors import ConfigError, unknown_name
 from odevit.model import OdeStudentConfig
 from odevit.train.recipe import Recipe, TrainRecipe
 
-# Every field of the student's configuration with its default; the horizon is the teacher's number of blocks.
-StudentRecipe = make_dataclass(
-    "StudentRecipe",
-    [
-        (name, Any, None if name == "horizon" else default)
-        for name, default in OdeStudentConfig.equation_fields().items()
-    ],
-)
+# Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
+# teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
+DEFAULTS = {**OdeStudentConfig.equation_fields(), "horizon": None, "solver": None}
+StudentRecipe = make_dataclass("StudentRecipe", [(name, Any, default) for name, default in DEFAULTS.items()])
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
 
 
@@ -93,7 +89,9 @@ class DistillRecipe(Recipe):
 
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
-        return _student_config(tuple(asdict(self.student).items()))
+        values = asdict(self.student)
+        values["solver"] = values["solver"] or ("exponential_euler" if values["leak"] else "lie_trotter")
+        return _student_config(tuple(values.items()))
 
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self.stopping.problems()
