@@ -46,7 +46,7 @@ def answers(model: Any, batches: Any, way: Way) -> tuple[Tensor, Tensor]:
 
 
 def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """At which step each image stops, and its logits there: what `solve(..., stop=)` does, from answers that are known."""
+    """At which step each image stops, and its logits there: what `solve(..., stop=)` does, from known answers."""
     stop, last = make_stop(name), len(logits) - 1
     when = torch.full((logits.shape[1],), last)
     waiting = torch.ones_like(when, dtype=torch.bool)

@@ -18,9 +18,8 @@ from odevit import OdeViTForImageClassification
 from odevit.solver import Way
 from odevit.train import ClassifierTask, Recipe, RunFolder, evaluate_batches, train_recipe
 from odevit.train.callbacks import DivergedError, read_metrics
-from odevit.train.checkpoints import last_complete, mark_complete
 from odevit.train.compose import compose_recipe
-from odevit.train.folder import LEGACY
+from odevit.train.folder import COMPLETE, LEGACY, last_complete
 from odevit.train.life import make_trainer
 from odevit.train.splits import data_of, evaluation_batches
 from odevit.train.task import Place
@@ -260,8 +259,8 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_last_good_checkpoint(tmp_path,
 def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
     for step in (5, 10, 15):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    mark_complete(tmp_path / "checkpoint-5")
-    mark_complete(tmp_path / "checkpoint-10")
+    (tmp_path / "checkpoint-5" / COMPLETE).touch()
+    (tmp_path / "checkpoint-10" / COMPLETE).touch()
     assert last_complete(tmp_path).name == "checkpoint-10"
     assert last_complete(Path(tmp_path / "nowhere")) is None
 

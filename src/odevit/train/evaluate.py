@@ -103,20 +103,10 @@ def evaluate_batches(
     if count == 0:
         raise ValueError("there is nothing to evaluate on: the split is empty")
     top1, top3, top5 = (hits / count for hits in hits_by_rank)
-    return Score(
-        top1=top1,
-        top3=top3,
-        top5=top5,
-        loss=loss / count,
-        images=int(count),
-        nfe=_whole(evaluations / count),
-        milliseconds=1000 * seconds / count,
-    )
-
-
-def _whole(value: float) -> float:
-    """12, not 12.0: a model that treats every image alike makes a whole number of evaluations."""
-    return int(value) if value == int(value) else value
+    nfe = evaluations / count
+    # 12, not 12.0: a model that treats every image alike makes a whole number of evaluations.
+    nfe = int(nfe) if nfe == int(nfe) else nfe
+    return Score(top1, top3, top5, loss / count, int(count), nfe, 1000 * seconds / count)
 
 
 def _wait_for(device: torch.device) -> None:

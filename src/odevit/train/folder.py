@@ -1,8 +1,9 @@
-"""out/: whose it is, what a run wrote into it, and whether a run may continue in it."""
+"""out/: whose it is, what a run wrote into it, and where a run may continue in it."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from odevit.train.recipe import Recipe
 
 MANIFEST = "manifest.json"
 RECIPE, RECORD, CHECKPOINTS = "recipe.yaml", "record.json", "checkpoints"
+COMPLETE = "complete"
+"""An empty file, written last into a checkpoint. One without it was interrupted and is not resumed from."""
 LEGACY = (
     *("model.safetensors", "config.json", "preprocessor_config.json", "encoder.json", "base.json", "base"),
     *("recipe.yaml", "metrics.jsonl", "record.json", "README.md", "curves.png", "tensorboard"),
@@ -124,6 +127,16 @@ class RunFolder:
 
     def _times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.path.iterdir() if path.name != MANIFEST}
+
+
+def last_complete(checkpoints: Path) -> Path | None:
+    """The newest whole checkpoint-N, or None."""
+    whole = {
+        int(match.group(1)): path
+        for path in checkpoints.glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and (path / COMPLETE).exists()
+    }
+    return whole[max(whole)] if whole else None
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from transformers.trainer_callback import ProgressCallback
 from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
 from odevit.train.card import write_card
-from odevit.train.checkpoints import last_complete
 from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import CHECKPOINTS, RECORD
+from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
 from odevit.train.record import device_name, make_record
 from odevit.train.splits import evaluation_batches
 from odevit.train.task import Place, Task

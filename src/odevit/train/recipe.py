@@ -164,25 +164,25 @@ class Recipe:
         choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts"))
         choice("train.precision", t.precision, ("fp32", "bf16"))
         choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda"))
+        fixed = tuple(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))
+        for name in t.solvers:
+            choice("train.solvers", name, fixed)
         for logger in self.loggers:
             choice("loggers", logger, LOGGERS)
             if logger in LOGGERS and importlib.util.find_spec(logger) is None:
                 problems.append(f"loggers: {logger} is not installed; pip install {logger}")
         for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
             check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
+        for key in ("own", "coarse_first"):
+            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) <= 1, "a share in [0, 1]")
+        for key in ("warmup", "ema"):
+            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) < 1, "a number in [0, 1)")
         check("train.updates", t.updates, t.updates >= 0, "0, or the number of optimiser steps")
-        check("train.warmup", t.warmup, 0 <= t.warmup < 1, "a share in [0, 1)")
-        check("train.ema", t.ema, 0 <= t.ema < 1, "a decay in [0, 1)")
         check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
         check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
         check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
-        check("train.own", t.own, 0 <= t.own <= 1, "a share in [0, 1]")
-        check("train.coarse_first", t.coarse_first, 0 <= t.coarse_first <= 1, "a share in [0, 1]")
-        fixed = tuple(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))
-        for name in t.solvers:
-            choice("train.solvers", name, fixed)
-        problems += t.penalty_problems("train")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
+        problems += t.penalty_problems("train")
         if t.batch_size % t.accumulate:
             problems.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
         if self.resume and self.overwrite:

@@ -18,8 +18,8 @@ from odevit.solver import Way
 from odevit.train.average import WeightAverage
 from odevit.train.callbacks import DivergenceGuard
 from odevit.train.captured import CapturedStep
-from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
+from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import make_optimiser
 from odevit.train.recipe import TrainRecipe
@@ -159,7 +159,7 @@ class OdeViTTrainer(Trainer):
             if self.args.should_save:
                 if self.average is not None:
                     self.average.save(checkpoint / AVERAGE)
-                mark_complete(checkpoint)
+                (checkpoint / COMPLETE).touch()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
