@@ -18,8 +18,9 @@ from odevit.analysis.looking import AttentionPath, attention_path
 from odevit.data import DataSet
 from odevit.errors import ConfigError
 from odevit.model import OdeViTForImageClassification, OdeViTModel
-from odevit.model.anatomy import answer_of, examine, reading_of
+from odevit.model.anatomy import answer_of, examine
 from odevit.model.bridge import BlockBridge, DepthBridge
+from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, read_processor, statistics_of
 from odevit.solver import Solution, Stats, Way
@@ -191,7 +192,7 @@ def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
     output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
     assert output.attentions is not None  # asked for
     layers = range(1, teacher.num_layers + 1)
-    reading = partial(reading_of, teacher.model, layout)
+    reading = partial(reading_of, teacher.model, layout=layout)
     return attention_path(layers, output.states[:-1], output.attentions, layout, reading)
 
 
