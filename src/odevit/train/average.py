@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 
-class WeightAverage:
+class WeightAverage(TrainerCallback):
     """w_avg <- d w_avg + (1 - d) w after every step, d rising to `decay` as (1 + n)/(10 + n).
 
     Early on the average is short, so that it does not drag the initial weights along.
@@ -30,6 +33,9 @@ class WeightAverage:
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1.0 - decay)
         self.updates += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.update()
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -52,11 +58,7 @@ class WeightAverage:
 
     def load(self, path: Path) -> None:
         """Continue from a saved average."""
-        from safetensors import safe_open
-
-        loaded = load_file(path)
-        with torch.no_grad():
+        with torch.no_grad(), safe_open(path, framework="pt") as file:
             for name, value in zip(self.names, self.average, strict=True):
-                value.copy_(loaded[name])
-        with safe_open(path, framework="pt") as file:
+                value.copy_(file.get_tensor(name))
             self.updates = int(file.metadata()["updates"])

@@ -101,7 +101,6 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     if args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
     callbacks: list[TrainerCallback] = [
-        _AfterStep(trainer),
         DivergenceGuard(checkpoints),
         MetricsFile(folder.path / "metrics.jsonl"),
         ProgressLines(t.epochs),
@@ -177,11 +176,3 @@ def _sizes(task: Task[Any]) -> str:
         f"{count_parameters(task.model):,} parameters; {len(data.train):,} images to train on, "
         f"{len(data.validation):,} held out, {len(data.test):,} to test on; {device_name(task.place.device)}"
     )
-
-
-class _AfterStep(TrainerCallback):
-    def __init__(self, trainer: OdeViTTrainer) -> None:
-        self.trainer = trainer
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.after_step()

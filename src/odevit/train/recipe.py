@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from odevit.data.augment.policy import Augmentation
+from odevit.data import Augmentation
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, unknown_name
 from odevit.model import PRESETS, OdeViTConfig

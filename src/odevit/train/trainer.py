@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,8 @@ class OdeViTTrainer(Trainer):
         self.loss = TrainingLoss.of(recipe)
         self.best = self.checkpoints / BEST
         self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
+        if self.average is not None:
+            self.add_callback(self.average)
         self.captured: CapturedStep | None = None
         self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
 
@@ -112,35 +116,25 @@ class OdeViTTrainer(Trainer):
                 self.captured(batch, way)
         self.network.zero_grad()
 
-    def after_step(self) -> None:
-        """Called by a callback after every optimiser step."""
-        if self.average is not None:
-            self.average.update()
-
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Validation accuracy of the averaged weights, which are saved when it is the best so far."""
-        if self.average is None:
-            return self._evaluate_now(metric_key_prefix)
-        with self.average.in_place():
-            return self._evaluate_now(metric_key_prefix)
-
-    def _evaluate_now(self, prefix: str) -> dict[str, float]:
+        averaged = nullcontext() if self.average is None else self.average.in_place()
         # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
-        with torch.compiler.set_stance("force_eager"):
+        with averaged, torch.compiler.set_stance("force_eager"):
             score = evaluate_batches(
                 self.network,
                 self.validation,
                 autocast=self.autocast_dtype,
-                reduce=lambda counts: self.accelerator.reduce(counts, "sum"),
+                reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
             )
-        metrics = {f"{prefix}_accuracy": score.top1, f"{prefix}_loss": score.loss}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        best = self.state.best_metric
-        if self.args.should_save and (best is None or score.top1 > best):
-            self.save_best()
+            metrics = {f"{metric_key_prefix}_accuracy": score.top1, f"{metric_key_prefix}_loss": score.loss}
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            best = self.state.best_metric
+            if self.args.should_save and (best is None or score.top1 > best):
+                self.save_best()
         return metrics
 
     def save_best(self) -> None:
@@ -167,24 +161,20 @@ class OdeViTTrainer(Trainer):
             self.average.load(Path(checkpoint) / AVERAGE)
 
 
-class _disk_errors:  # noqa: N801 (reads as a clause: with _disk_errors(folder))
-    """Turns a full disk into a sentence and removes what was half written, so that the last good one is found."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk into a sentence and remove what was half written, so that the last good one is found."""
+    try:
+        yield
+    except Exception as error:
         # safetensors reports a full disk as an error of its own that quotes the system.
-        full = full or (error is not None and "No space left on device" in str(error))
-        if full:
-            self.path.unlink(missing_ok=True) if self.path.is_file() else shutil.rmtree(self.path, ignore_errors=True)
-            free = shutil.disk_usage(self.path.parent).free / 2**20
-            raise OSError(
-                errno.ENOSPC,
-                f"the disk is full ({free:.0f} MiB free): {self.path} could not be written and was removed; earlier "
-                "checkpoints are untouched. Make room, then continue with resume=true",
-            ) from error
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        if not full and "No space left on device" not in str(error):
+            raise
+        path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        free = shutil.disk_usage(path.parent).free / 2**20
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk is full ({free:.0f} MiB free): {path} could not be written and was removed; earlier "
+            "checkpoints are untouched. Make room, then continue with resume=true",
+        ) from error
