@@ -1,11 +1,12 @@
-"""(h_l, logits) of every image, once and for all: what a frozen teacher says of images that do not change."""
+"""(h_l, logits) of every image, computed once: a frozen teacher's answers for images that do not change."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from odevit.data.batches import Batches
-from odevit.distill.teacher import Teacher, TeacherOutput
+from odevit.data import Batches
+from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
-from odevit.shapes import Logits, Pixels, Tokens
+from odevit.tokens import Logits, Pixels, Tokens
 from odevit.version import __version__
 
-INDEX = "index.json"
+INDEX, SHARD, STATE, LOGITS = "index.json", "features-{:05d}.safetensors", "state.{}", "logits"
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """What was kept of some images: `states` by number of the layer, 0 being the embedded image, and `logits`."""
+    """Features of some images: `states` by number of the layer, 0 being the embedded image, and `logits`."""
 
     states: Mapping[int, Tokens]
     logits: Logits | None
@@ -38,8 +39,8 @@ class CacheIndex:
 
     Args:
         fingerprint: of the teacher's weights, the number of images, and the first batch of them.
-        layers: the layers that were kept.
-        samples: how many images.
+        layers: the layers that were written.
+        samples: the number of images.
         ends: for each shard, the number of images up to its end.
         has_logits: whether the teacher has a head.
         dtype: of the numbers on disk.
@@ -51,6 +52,13 @@ class CacheIndex:
     ends: tuple[int, ...]
     has_logits: bool
     dtype: str
+
+    @classmethod
+    def read(cls, folder: Path) -> CacheIndex:
+        """The index of a folder."""
+        content = json.loads((folder / INDEX).read_text())
+        content.pop("odevit_version", None)
+        return cls(**{**content, "layers": tuple(content["layers"]), "ends": tuple(content["ends"])})
 
 
 class TeacherCache:
@@ -65,7 +73,7 @@ class TeacherCache:
         self.folder = Path(folder)
         if not (self.folder / INDEX).is_file():
             raise ValueError(f"{folder} has no {INDEX}; expected a folder that cache_features(...) wrote to its end")
-        self.index = _read_index(self.folder)
+        self.index = CacheIndex.read(self.folder)
         if teacher is not None and not self.index.fingerprint.startswith(f"{fingerprint(teacher)}-"):
             raise ValueError(
                 f"the features in {folder} were made by another teacher (or by other weights of it); "
@@ -81,18 +89,18 @@ class TeacherCache:
         if len(wanted) == 0 or int(wanted.min()) < 0 or int(wanted.max()) >= len(self):
             raise IndexError(f"samples {wanted.tolist()[:10]} were asked for; expected 0 to {len(self) - 1}")
         shards = torch.bucketize(wanted, torch.tensor(self.index.ends), right=True)
-        names = [_state_name(layer) for layer in self.index.layers] + ["logits"] * self.index.has_logits
+        names = [STATE.format(layer) for layer in self.index.layers] + [LOGITS] * self.index.has_logits
         rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(wanted) for name in names}
         for shard in shards.unique().tolist():
             first = 0 if shard == 0 else self.index.ends[shard - 1]
-            with safe_open(str(self.folder / _shard_name(shard)), framework="pt") as file:
+            with safe_open(str(self.folder / SHARD.format(shard)), framework="pt") as file:
                 for name in names:
                     slices = file.get_slice(name)
                     for position in (shards == shard).nonzero().flatten().tolist():
                         rows[name][position] = slices[int(wanted[position]) - first]
         features = {name: torch.stack(values).float() for name, values in rows.items()}
-        states = {layer: features[_state_name(layer)] for layer in self.index.layers}
-        return CachedFeatures(states, features.get("logits"))
+        states = {layer: features[STATE.format(layer)] for layer in self.index.layers}
+        return CachedFeatures(states, features.get(LOGITS))
 
 
 def cache_features(
@@ -105,48 +113,56 @@ def cache_features(
     dtype: str = "float16",
     limit_gb: float = 20.0,
 ) -> TeacherCache:
-    """Write what a teacher says of a fixed set of images, in their order, and return a reader of it.
+    """Write a teacher's states and logits of a fixed set of images, in their order, and return a reader.
 
     A folder that holds the features of the same teacher, images and layers already is left as it is.
 
     Args:
         teacher: of the features.
         batches: tensors of pixels, tuples that begin with one, or mappings with "pixel_values"; not shuffled and not
-            augmented, for what is kept is read by the number of the image.
-        folder: where to; one folder for one teacher and one set of images.
-        keep: the layers whose states are kept, 0 (the embedded image) to L; all of them unless given.
-        samples: how many images there are, when `batches` does not say.
+            augmented, because features are looked up by the number of the image.
+        folder: where to; one folder per teacher and set of images.
+        keep: the layers whose states are written, 0 (the embedded image) to L; all of them unless given.
+        samples: the number of images, when `batches` does not tell.
         dtype: `float16` or `float32`.
         limit_gb: the size in GB above which this refuses.
     """
-    layers = _layers(teacher, keep)
-    count = _count(batches, samples)
+    last = teacher.num_layers
+    layers = tuple(range(last + 1)) if keep is None else tuple(keep)
+    if not layers or len(set(layers)) != len(layers) or not all(0 <= layer <= last for layer in layers):
+        raise ValueError(f"keep={list(layers)}; expected different numbers from 0 (the embedded image) to {last}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}; expected one of {', '.join(DTYPES)}")
-    stream = iter(batches)
-    first = _pixels(next(stream))
-    size = _bytes_of_one(teacher, first, layers, dtype) * count / 1e9
+    count = _count(batches, samples)
+
+    def features(pixels: Pixels) -> dict[str, Tensor]:
+        output = teacher(pixels)
+        tensors = {STATE.format(layer): output.states[layer] for layer in layers}
+        if output.logits is not None:
+            tensors[LOGITS] = output.logits
+        return {name: tensor.to("cpu", DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}
+
+    stream = map(_pixels, batches)
+    first = next(stream)
+    size = sum(tensor.nbytes for tensor in features(first[:1]).values()) * count / 1e9
     if size > limit_gb:
         raise ValueError(
             f"the features of {count:,} images take {size:.3g} GB, more than limit_gb={limit_gb:g}; keep fewer layers "
             f"than {len(layers)} (keep=...), {'' if dtype == 'float16' else 'dtype=float16, '}or raise limit_gb"
         )
-    key = f"{fingerprint(teacher)}-{count}-{_digest([first])}"
-    folder = Path(folder)
+    key, folder = f"{fingerprint(teacher)}-{count}-{_digest([first])}", Path(folder)
     if (folder / INDEX).is_file():
-        found = _read_index(folder)
-        if (found.fingerprint, found.layers, found.dtype) == (key, layers, dtype):
+        present = CacheIndex.read(folder)
+        if (present.fingerprint, present.layers, present.dtype) == (key, layers, dtype):
             return TeacherCache(folder)
         raise ValueError(
-            f"{folder} holds features of another teacher, other images or other layers ({found.samples:,} images, "
-            f"layers {list(found.layers)}, {found.dtype}); choose another folder, or delete it"
+            f"{folder} holds features of another teacher, other images or other layers ({present.samples:,} images, "
+            f"layers {list(present.layers)}, {present.dtype}); choose another folder, or delete it"
         )
     folder.mkdir(parents=True, exist_ok=True)
-
     ends: list[int] = []
-    for number, pixels in enumerate(_chain(first, stream)):
-        output = teacher(pixels)
-        save_file(_kept(output, layers, DTYPES[dtype]), folder / _shard_name(number))
+    for number, pixels in enumerate(chain([first], stream)):
+        save_file(features(pixels), folder / SHARD.format(number))
         ends.append(len(pixels) + (ends[-1] if ends else 0))
     if ends[-1] != count:
         raise ValueError(f"there were {ends[-1]:,} images in the batches, expected {count:,}; correct samples=")
@@ -172,21 +188,12 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _layers(teacher: Teacher, keep: Sequence[int] | None) -> tuple[int, ...]:
-    last = teacher.num_layers
-    layers = tuple(range(last + 1)) if keep is None else tuple(keep)
-    outside = [layer for layer in layers if not 0 <= layer <= last]
-    if outside or len(set(layers)) != len(layers) or not layers:
-        raise ValueError(f"keep={list(layers)}; expected different numbers from 0 (the embedded image) to {last}")
-    return layers
-
-
 def _count(batches: Iterable[Any], samples: int | None) -> int:
-    """How many images there are; batches that are shuffled or augmented are refused where they say so."""
+    """The number of images; batches that are known to be shuffled or augmented are refused."""
     if isinstance(batches, Batches):
         problems = []
         if batches.augmentation is not None:
-            problems.append("they are augmented, so that what is kept would belong to no image; pass augmentation=None")
+            problems.append("they are augmented, so the features would belong to no image; pass augmentation=None")
         if batches.plan.shuffle or batches.plan.repeats != 1:
             problems.append("they are shuffled or repeated; pass shuffle=False and no repeats")
         if batches.plan.world != 1 or batches.plan.drop_last:
@@ -208,36 +215,3 @@ def _pixels(batch: Any) -> Pixels:
     if isinstance(batch, Mapping):
         return batch["pixel_values"]
     return batch if isinstance(batch, Tensor) else batch[0]
-
-
-def _chain(first: Pixels, stream: Iterator[Any]) -> Iterator[Pixels]:
-    yield first
-    for batch in stream:
-        yield _pixels(batch)
-
-
-def _bytes_of_one(teacher: Teacher, pixels: Pixels, layers: Sequence[int], dtype: str) -> int:
-    """How much one image takes, from the first of them."""
-    kept = _kept(teacher(pixels[:1]), layers, DTYPES[dtype])
-    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
-
-
-def _kept(output: TeacherOutput, layers: Sequence[int], dtype: torch.dtype) -> dict[str, Tensor]:
-    kept = {_state_name(layer): output.states[layer] for layer in layers}
-    if output.logits is not None:
-        kept["logits"] = output.logits
-    return {name: tensor.to("cpu", dtype).contiguous() for name, tensor in kept.items()}
-
-
-def _read_index(folder: Path) -> CacheIndex:
-    content = json.loads((folder / INDEX).read_text())
-    content.pop("odevit_version", None)
-    return CacheIndex(**{**content, "layers": tuple(content["layers"]), "ends": tuple(content["ends"])})
-
-
-def _state_name(layer: int) -> str:
-    return f"state.{layer}"
-
-
-def _shard_name(number: int) -> str:
-    return f"features-{number:05d}.safetensors"
