@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from odevit.analysis.estimate import measurable
+from odevit.analysis.sweep import Outcome
 from odevit.field.dynamics import Field
-from odevit.report.sweep import Outcome
-from odevit.shapes import Tokens
 from odevit.solver import AdaptiveSolver, RungeKutta, Tableau, make_solver
+from odevit.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Limits:
 
     lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, and z the end of the interval
     of absolute stability: 2 for Euler, midpoint and Heun, 2.785 for RK4. That is exact for a real lambda and a rule of
-    thumb otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of what is left
-    limit them, and z = 2 is on the safe side for each of them. Adaptive solvers choose a stable step themselves.
+    thumb otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of the remainder
+    limit them, and z = 2 is on the safe side for all of them. Adaptive solvers choose a stable step themselves.
 
     Args:
         radius: |lambda| of the whole field.
         forcing: |lambda| without the leak.
-        images: how many were looked at; both numbers are the largest of them.
+        images: how many were measured; both numbers are the largest among them.
     """
 
     radius: float
@@ -45,21 +45,21 @@ class Limits:
         return 2.0 / max(self.forcing, 1e-12)
 
     def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcomes, each with whether its step is within the limit."""
-        return [replace(each, stable=each.way.step < self.longest(each.solver)) for each in outcomes]
+        """The same outcomes, marked as stable where the step is within the limit."""
+        return [replace(outcome, stable=outcome.way.step < self.longest(outcome.way.name)) for outcome in outcomes]
 
 
 def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0, *, iterations: int = 40) -> Limits:
     """|lambda| = lim |J^n v|^{1/n} at rest points, with and without the leak; the largest over the images.
 
-    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: taken for the
+    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: used as the
     limit it would refuse steps that are stable.
 
     Args:
         field: f.
         rest: states where trajectories came to rest.
         x0: where those started.
-        t: the time, for a field that knows it.
+        t: the time, for a field that depends on it.
         iterations: of the power method; growth is averaged over the second half of them.
     """
     dynamics = measurable(field, x0)
@@ -84,9 +84,8 @@ def _amplification(tableau: Tableau, z: float) -> float:
     return 1.0 + z * sum(w * k for w, k in zip(tableau.b, slopes, strict=True))
 
 
-def _spectral_radius(velocity: object, x: Tensor, iterations: int) -> Tensor:
-    """Growth of a vector under the Jacobian; the mean over many iterations also sees a complex pair."""
-    assert callable(velocity)
+def _spectral_radius(velocity: Callable[[Tensor], Tensor], x: Tensor, iterations: int) -> Tensor:
+    """Growth of a vector under the Jacobian; averaging over many iterations captures a complex pair as well."""
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
     growth = []

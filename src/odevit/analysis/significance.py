@@ -1,4 +1,4 @@
-"""value +- error: how far a number measured on a sample can be trusted."""
+"""value ± error: how far a number measured on a sample can be trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Share:
-    """k of n, with the binomial standard error and Wilson's 95% interval, which stays honest at 0 and 1."""
+    """k of n, with the binomial standard error and Wilson's 95% interval, which does not collapse at 0 and 1."""
 
     hits: int
     count: int
@@ -49,16 +49,24 @@ class Share:
 def paired_error(a: Tensor, b: Tensor) -> float:
     """sqrt( mean d^2 - (mean d)^2 ) / sqrt(n), d = a - b on the same images: the standard error of a difference.
 
-    Two ways of integrating answer the same images, so most of what makes accuracy uncertain is common to both and
-    drops out: only the images on which they differ count.
+    Two ways of integrating answer the same images, so most of what makes an accuracy uncertain is common to both and
+    cancels: only the images on which they differ count.
     """
     difference = a.double() - b.double()
     return (difference.var(unbiased=False) / len(difference)).sqrt().item()
 
 
+def quantiles(values: Tensor, *shares: float) -> list[float]:
+    """Quantiles of the finite values; NaN where there are none."""
+    finite = values[values.isfinite()].double().flatten()
+    if not len(finite):
+        return [math.nan] * len(shares)
+    return [finite.quantile(share).item() for share in shares]
+
+
 @dataclass(frozen=True)
 class Correlation:
-    """Pearson's r with a permutation p-value: the share of shufflings with an |r| at least as large."""
+    """Pearson's r with a permutation p-value: the share of shuffles with an |r| at least as large."""
 
     r: float
     p: float
@@ -66,10 +74,10 @@ class Correlation:
 
 
 def correlation(x: Sequence[float], y: Sequence[float], *, shuffles: int = 10_000, seed: int = 0) -> Correlation | None:
-    """sum (x - <x>)(y - <y>) / (n s_x s_y); None for fewer than three points, or where one of the two is constant."""
+    """sum (x - <x>)(y - <y>) / (n s_x s_y); None for fewer than three points, or if x or y is constant."""
     a, b = (torch.tensor(values, dtype=torch.float64) for values in (x, y))
-    kept = torch.isfinite(a) & torch.isfinite(b)
-    a, b = a[kept], b[kept]
+    finite = torch.isfinite(a) & torch.isfinite(b)
+    a, b = a[finite], b[finite]
     if len(a) < 3 or a.std() == 0 or b.std() == 0:
         return None
     a, b = (a - a.mean()) / a.norm(), (b - b.mean()) / b.norm()

@@ -1,4 +1,4 @@
-"""sum |d_n|, <d_n, d_{n+k}>, p_1 - p_2: what trajectories do that do not come to rest."""
+"""sum |d_n|, <d_n, d_{n+k}>, p_1 - p_2: what a trajectory does that does not come to rest."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.subject import Subject
-from odevit.shapes import Tokens
+from odevit.model import Askable
 from odevit.solver import solve
+from odevit.tokens import Tokens
 
 WINDOW = 4
 """Horizons over which they are watched."""
 STILL = 1e-3
 """A trajectory that moves by less than this share of its norm within the window rests."""
 TURNS = -0.5
-"""One whose displacements have an autocorrelation below this, at some lag, turns round and oscillates."""
+"""One whose displacements have an autocorrelation below this, at some lag, turns around and oscillates."""
 STRAIGHT = 0.5
 """One whose net displacement is more than this share of its path drifts; what does neither wanders."""
 UNDECIDED = 0.1
@@ -30,12 +30,12 @@ class Motion:
 
     Args:
         kind: `rests`, `oscillates`, `drifts`, `wanders` or `diverges`.
-        moved: sum_n |d_n| / |x|, the way it makes within the window.
+        moved: sum_n |d_n| / |x|, the length of its path within the window.
         straight: |sum_n d_n| / sum_n |d_n|, 1 for a straight line and 0 for a loop.
         turn: the lowest autocorrelation of displacements, and `lag` the number of steps after which it occurs: half a
             period of an oscillation.
         margin: the median of p_1 - p_2.
-        answers: the classes it is given within the window.
+        answers: the classes that the head assigns within the window.
         between: whether it sits between two classes.
     """
 
@@ -50,27 +50,21 @@ class Motion:
 
 
 @torch.no_grad()
-def watch(subject: Subject, state: Tokens, x0: Tokens, t: float) -> list[Motion]:
-    """Carry trajectories on for `WINDOW` horizons with the model's own steps, and say what each does.
+def watch(model: Askable, state: Tokens, x0: Tokens, t: float) -> list[Motion]:
+    """Carry trajectories on for `WINDOW` horizons in the model's own steps, and say what each does.
 
     Args:
-        subject: the model taken apart.
-        state: where they are at the time t.
+        model: in evaluation mode.
+        state: x(t).
         x0: where they started.
         t: how long they have been under way.
     """
-    solution = solve(
-        subject.field.dynamics(x0),
-        state,
-        solver=subject.solver,
-        steps=WINDOW * subject.steps,
-        t0=t,
-        t1=t + WINDOW * subject.horizon,
-        save="all",
-    )
-    logits = torch.stack([subject.logits(each) for each in solution.states]).softmax(dim=-1)
-    path = torch.stack([each.flatten(1) for each in solution.states])
-    return [classify(path[:, i], logits[:, i]) for i in range(len(state))]
+    way = model.way.times(WINDOW)
+    dynamics = model.field.dynamics(x0)
+    solution = solve(dynamics, state, solver=way.solver, steps=way.steps, t0=t, t1=t + way.horizon, save="all")
+    probabilities = torch.stack([model.readout(reached) for reached in solution.states]).softmax(dim=-1)
+    path = torch.stack([reached.flatten(1) for reached in solution.states])
+    return [classify(path[:, i], probabilities[:, i]) for i in range(len(state))]
 
 
 def classify(path: Tensor, probabilities: Tensor) -> Motion:
@@ -98,9 +92,9 @@ def _lowest_autocorrelation(displacements: Tensor) -> tuple[float, int]:
     """min_k sum_n <d_n, d_{n+k}> / sqrt( sum_n |d_n|^2 sum_n |d_{n+k}|^2 ), k up to half the window, and that k."""
     products = displacements @ displacements.T
     size = products.diagonal()
-    found: Sequence[float] = [
+    correlations: Sequence[float] = [
         (products.diagonal(k).sum() / (size[:-k].sum() * size[k:].sum()).sqrt().clamp_min(1e-300)).item()
         for k in range(1, len(displacements) // 2 + 1)
     ]
-    lowest = min(range(len(found)), key=found.__getitem__)
-    return found[lowest], lowest + 1
+    lowest = min(range(len(correlations)), key=correlations.__getitem__)
+    return correlations[lowest], lowest + 1
