@@ -1,4 +1,4 @@
-"""(h_l, logits) of every image, once and for all: what a frozen teacher says of images that do not change."""
+"""(h_l, logits) of every image, computed once: a frozen teacher's answers for images that do not change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from odevit.data.batches import Batches
+from odevit.data import Batches
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.errors import ConfigError
-from odevit.shapes import Logits, Pixels, Tokens
+from odevit.tokens import Logits, Pixels, Tokens
 from odevit.version import __version__
 
 INDEX = "index.json"
@@ -26,7 +26,7 @@ DTYPES = {"float16": torch.float16, "float32": torch.float32}
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """What was kept of some images: `states` by number of the layer, 0 being the embedded image, and `logits`."""
+    """Features of some images: `states` by number of the layer, 0 being the embedded image, and `logits`."""
 
     states: Mapping[int, Tokens]
     logits: Logits | None
@@ -38,8 +38,8 @@ class CacheIndex:
 
     Args:
         fingerprint: of the teacher's weights, the number of images, and the first batch of them.
-        layers: the layers that were kept.
-        samples: how many images.
+        layers: the layers that were written.
+        samples: the number of images.
         ends: for each shard, the number of images up to its end.
         has_logits: whether the teacher has a head.
         dtype: of the numbers on disk.
@@ -105,17 +105,17 @@ def cache_features(
     dtype: str = "float16",
     limit_gb: float = 20.0,
 ) -> TeacherCache:
-    """Write what a teacher says of a fixed set of images, in their order, and return a reader of it.
+    """Write a teacher's states and logits of a fixed set of images, in their order, and return a reader.
 
     A folder that holds the features of the same teacher, images and layers already is left as it is.
 
     Args:
         teacher: of the features.
         batches: tensors of pixels, tuples that begin with one, or mappings with "pixel_values"; not shuffled and not
-            augmented, for what is kept is read by the number of the image.
-        folder: where to; one folder for one teacher and one set of images.
-        keep: the layers whose states are kept, 0 (the embedded image) to L; all of them unless given.
-        samples: how many images there are, when `batches` does not say.
+            augmented, because features are looked up by the number of the image.
+        folder: where to; one folder per teacher and set of images.
+        keep: the layers whose states are written, 0 (the embedded image) to L; all of them unless given.
+        samples: the number of images, when `batches` does not tell.
         dtype: `float16` or `float32`.
         limit_gb: the size in GB above which this refuses.
     """
@@ -134,19 +134,19 @@ def cache_features(
     key = f"{fingerprint(teacher)}-{count}-{_digest([first])}"
     folder = Path(folder)
     if (folder / INDEX).is_file():
-        found = _read_index(folder)
-        if (found.fingerprint, found.layers, found.dtype) == (key, layers, dtype):
+        present = _read_index(folder)
+        if (present.fingerprint, present.layers, present.dtype) == (key, layers, dtype):
             return TeacherCache(folder)
         raise ValueError(
-            f"{folder} holds features of another teacher, other images or other layers ({found.samples:,} images, "
-            f"layers {list(found.layers)}, {found.dtype}); choose another folder, or delete it"
+            f"{folder} holds features of another teacher, other images or other layers ({present.samples:,} images, "
+            f"layers {list(present.layers)}, {present.dtype}); choose another folder, or delete it"
         )
     folder.mkdir(parents=True, exist_ok=True)
 
     ends: list[int] = []
     for number, pixels in enumerate(_chain(first, stream)):
         output = teacher(pixels)
-        save_file(_kept(output, layers, DTYPES[dtype]), folder / _shard_name(number))
+        save_file(_features(output, layers, DTYPES[dtype]), folder / _shard_name(number))
         ends.append(len(pixels) + (ends[-1] if ends else 0))
     if ends[-1] != count:
         raise ValueError(f"there were {ends[-1]:,} images in the batches, expected {count:,}; correct samples=")
@@ -182,11 +182,11 @@ def _layers(teacher: Teacher, keep: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _count(batches: Iterable[Any], samples: int | None) -> int:
-    """How many images there are; batches that are shuffled or augmented are refused where they say so."""
+    """The number of images; batches that are known to be shuffled or augmented are refused."""
     if isinstance(batches, Batches):
         problems = []
         if batches.augmentation is not None:
-            problems.append("they are augmented, so that what is kept would belong to no image; pass augmentation=None")
+            problems.append("they are augmented, so the features would belong to no image; pass augmentation=None")
         if batches.plan.shuffle or batches.plan.repeats != 1:
             problems.append("they are shuffled or repeated; pass shuffle=False and no repeats")
         if batches.plan.world != 1 or batches.plan.drop_last:
@@ -217,16 +217,16 @@ def _chain(first: Pixels, stream: Iterator[Any]) -> Iterator[Pixels]:
 
 
 def _bytes_of_one(teacher: Teacher, pixels: Pixels, layers: Sequence[int], dtype: str) -> int:
-    """How much one image takes, from the first of them."""
-    kept = _kept(teacher(pixels[:1]), layers, DTYPES[dtype])
-    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    """The size of the features of one image, from the first of them."""
+    features = _features(teacher(pixels[:1]), layers, DTYPES[dtype])
+    return sum(tensor.numel() * tensor.element_size() for tensor in features.values())
 
 
-def _kept(output: TeacherOutput, layers: Sequence[int], dtype: torch.dtype) -> dict[str, Tensor]:
-    kept = {_state_name(layer): output.states[layer] for layer in layers}
+def _features(output: TeacherOutput, layers: Sequence[int], dtype: torch.dtype) -> dict[str, Tensor]:
+    features = {_state_name(layer): output.states[layer] for layer in layers}
     if output.logits is not None:
-        kept["logits"] = output.logits
-    return {name: tensor.to("cpu", dtype).contiguous() for name, tensor in kept.items()}
+        features["logits"] = output.logits
+    return {name: tensor.to("cpu", dtype).contiguous() for name, tensor in features.items()}
 
 
 def _read_index(folder: Path) -> CacheIndex:
