@@ -74,9 +74,9 @@ def analyse(
         field = model.field  # refuses a model without one
         teacher = None if teacher is None else teacher.to(place)
         dataset = data_of(run, data, model.image_size[0], cache)
-        if model.num_labels != dataset.num_classes:
+        if model.config.num_labels != dataset.num_classes:
             raise ValueError(
-                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has {model.num_labels}; "
+                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has {model.config.num_labels}; "
                 "give the data that the model was trained for with data="
             )
     with untouched(model):
