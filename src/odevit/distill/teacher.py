@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from odevit.analysis.looking import AttentionPath, attention_path
 from odevit.data import DataSet
 from odevit.errors import ConfigError
-from odevit.model.anatomy import answer_of, examine
+from odevit.model import OdeViTForImageClassification, OdeViTModel
+from odevit.model.anatomy import answer_of, examine, reading_of
 from odevit.model.bridge import BlockBridge, DepthBridge
-from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, read_processor, statistics_of
 from odevit.solver import Solution, Stats, Way
@@ -181,6 +183,16 @@ class Teacher(nn.Module):
                 "leave it out, or take a teacher whose attention can be written out"
             )
         return maps
+
+
+@torch.no_grad()
+def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
+    """a of each layer of a teacher; the layers 1, ..., L stand in the place of time."""
+    output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
+    assert output.attentions is not None  # asked for
+    layers = range(1, teacher.num_layers + 1)
+    reading = partial(reading_of, teacher.model, layout)
+    return attention_path(layers, output.states[:-1], output.attentions, layout, reading)
 
 
 @contextmanager

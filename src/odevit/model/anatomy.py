@@ -13,7 +13,7 @@ from transformers.utils import ModelOutput
 
 from odevit.model.blocks import BlockList, Place, StackedPlace, find_place
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
-from odevit.tokens import Pixels, PrefixLayout, TokenLayout
+from odevit.tokens import Pixels, PrefixLayout, TokenLayout, Tokens
 
 CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
@@ -143,6 +143,22 @@ def answer_of(model: nn.Module, output: Any) -> Answer:
     if pooled is None and "last_hidden_state" in named:
         pooled = named["last_hidden_state"][:, 0]
     return Answer(named.get("logits"), pooled)
+
+
+def reading_of(model: nn.Module, layout: TokenLayout, state: Tokens) -> tuple[Tensor, str]:
+    """How much each token of a state counts in what the head of a ViT reads [batch, token], and who that is, in words.
+
+    A model that contains an encoder of ours says how it pools; others read CLS where there is one.
+    """
+    base = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
+    if base is not None:
+        return base.pooling.weights(base.norm(state), layout), base.pooling.query
+    weights = state.new_zeros(state.shape[:2])
+    if layout.has_cls:
+        weights[:, layout.cls] = 1.0
+        return weights, "CLS"
+    weights[:, layout.patches] = 1.0 / layout.num_patches
+    return weights, "mean of patches"
 
 
 def blank(model: nn.Module, channels: int, size: tuple[int, int]) -> Pixels:
