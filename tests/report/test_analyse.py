@@ -1,5 +1,6 @@
 """A whole report on a tiny model: complete, self-contained, honest, and leaving everything as it was."""
 
+import importlib
 import importlib.util
 import json
 import shutil
@@ -29,7 +30,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, data):
     """An untrained model with a leak, and its report."""
-    run = model_folder(tmp_path_factory.mktemp("calm"), leak=4.0)
+    run = model_folder(tmp_path_factory.mktemp("calm"), leak=8.0, steps=6)
     return analyse(run, data=str(data), limit=100, sizes=FEW, seed=3)
 
 
@@ -167,7 +168,7 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     model.odevit.norm.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    monkeypatch.setattr("odevit.report.analyse.load", lambda _: model)
+    monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda _: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
     analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
@@ -223,7 +224,7 @@ def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
 def test_a_bundled_model_is_not_shadowed_by_its_report(data, tmp_path, monkeypatch):
     """analysis-NAME, for a folder NAME would be taken for the model the next time."""
     run = model_folder(tmp_path / "bundle")
-    monkeypatch.setattr("odevit.model.load.bundled_models", lambda: {"tiny": run})
+    monkeypatch.setattr(importlib.import_module("odevit.model.load"), "bundled_models", lambda: {"tiny": run})
     monkeypatch.chdir(tmp_path)
     found = analyse("tiny", data=str(data), limit=2, sizes=FEW)
     assert found.page.resolve() == tmp_path / "analysis-tiny/report.html"

@@ -7,6 +7,7 @@ from odevit import get_ode_model
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
 from odevit.report.teaching import keep_company
+from tests.model.tiny import tiny_model
 from tests.model.zoo import images, make
 
 LAYERS = 3
@@ -30,7 +31,7 @@ def test_a_student_that_is_its_teacher_is_at_no_distance():
     assert torch.equal(company.answers, company.teacher_answers)
 
 
-@pytest.mark.parametrize("name", ["vit-classifier", "dinov2-registers"])
+@pytest.mark.parametrize("name", ["vit-classifier", "dinov2-registers-classifier"])
 def test_a_student_that_stands_still_is_as_far_as_the_teacher_went(name):
     """With f = 0 the student stays at h_0, so the distance to layer l is |h_l - h_0|."""
     model = make(name)
@@ -77,7 +78,7 @@ def test_a_student_with_fewer_steps_than_its_teacher_has_layers_is_refined_to_me
 
 
 def test_without_cls_there_are_patches_alone_and_without_images_nothing():
-    model = make("siglip")
+    model = tiny_model(depth="stacked", steps=LAYERS, use_cls_token=False, pooling="mean", mlp_ratio=4.0)
     teacher, student = Teacher(model), get_ode_model(model, steps=6)
     assert set(keep_company(student, teacher, EVEN, batches(2)).distances) == {"patches"}
     with pytest.raises(ValueError, match="no images"):

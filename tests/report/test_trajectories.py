@@ -84,6 +84,5 @@ def test_every_image_has_its_path_its_picture_and_a_thread_to_each_layer(channel
     assert len(axes.artists) == 2
     threads = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 2]
     assert len(threads) == 2 * 3
-    torch.testing.assert_close(
-        torch.tensor(threads[1], dtype=torch.float32), torch.stack([paths.student[0, 4], paths.teacher[0, 2]])
-    )
+    second = torch.tensor(threads[1], dtype=torch.float32)
+    torch.testing.assert_close(second, torch.stack([paths.student[0, 4], paths.teacher[0, 2]]))

@@ -73,11 +73,11 @@ def analyse(
         model, teacher = load(run).to(place), teacher_of(run)
         field = model.field  # refuses a model without one
         teacher = None if teacher is None else teacher.to(place)
-        dataset = data_of(run, data, model.image_size[0], cache)
+        dataset = data_of(run, data, model.image_processor.size["height"], cache)
         if model.config.num_labels != dataset.num_classes:
             raise ValueError(
-                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has {model.config.num_labels}; "
-                "give the data that the model was trained for with data="
+                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has "
+                f"{model.config.num_labels}; give the data that the model was trained for with data="
             )
     with untouched(model):
         with progress.stage("embed"):

@@ -321,5 +321,6 @@ def _exceptions_in_a_sentence(exceptions: Numbers) -> str:
     seen = "" if exceptions["looked_at"] == count else f" (the first {exceptions['looked_at']} watched)"
     return (
         f"Of the {count} exception{'' if count == 1 else 's'}{seen}: {kinds}; {between} "
-        f"sit{'s' if between == 1 else ''} between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered wrongly."
+        f"sit{'s' if between == 1 else ''} between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered "
+        "wrongly."
     )

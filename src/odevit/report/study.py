@@ -111,6 +111,7 @@ def draw_sample(model: Askable, data: DataSet, split: str, limit: int | None, se
     """`limit` images of a split, or all of them if there are no more, drawn with `seed` and embedded.
 
     They are normalised with the model's own statistics, not with those of the data: its weights were trained with them.
+    Only a student whose teacher had none was trained with those of its data.
     """
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split={split!r}; expected train, validation or test")
@@ -121,7 +122,7 @@ def draw_sample(model: Askable, data: DataSet, split: str, limit: int | None, se
         raise ValueError(f"the {split} split of {data.name} is empty; pass another split=")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     chosen = images.subset(order[:limit])
-    mean, std = model.config.image_mean, model.config.image_std
+    mean, std = model.config.image_mean or data.mean, model.config.image_std or data.std
 
     def batches_of(part: Any, size: int) -> Batches:
         return make_batches(part, size, mean=mean, std=std, num_classes=data.num_classes, device=model.device)
@@ -174,7 +175,7 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
     """
     own, read = model.way, own_reads(model.way)
     watched = set(read)
-    before: list[tuple[int, Tokens]] = []
+    before = [(0, torch.empty(0))]
     final: list[Tokens] = []
     rest: list[Tokens] = []
     speeds: dict[int, list[Tensor]] = {}
@@ -182,11 +183,11 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
     def watch(way: Way, state: Tokens, x0: Tokens) -> None:
         if way not in watched:
             return
-        n, last = (0, x0) if way.steps == 1 else before.pop()
+        n, last = (0, x0) if way.steps == 1 else before[0]
         if way.steps == n + 1:
             moved = (state - last).flatten(1).norm(dim=1) / last.flatten(1).norm(dim=1).clamp_min(1e-30)
             speeds.setdefault(n, []).append(moved.cpu() / way.step)
-        before[:] = [(way.steps, state)]
+        before[0] = (way.steps, state)
         if way.steps == own.steps:
             final.append(state)
         if way.steps == read[-1].steps:
