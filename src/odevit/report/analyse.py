@@ -70,8 +70,9 @@ def analyse(
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
         place = choose_device(device)
-        model, teacher = load(run).to(place), teacher_of(run)
-        field = model.field  # refuses a model without one
+        model: Any = load(run)
+        field, teacher = model.field, teacher_of(run)  # a model without a field is refused
+        model.to(place)
         teacher = None if teacher is None else teacher.to(place)
         dataset = data_of(run, data, model.image_processor.size["height"], cache)
         if model.config.num_labels != dataset.num_classes:
@@ -81,7 +82,7 @@ def analyse(
             )
     with untouched(model):
         with progress.stage("embed"):
-            sample = draw_sample(model, dataset, split, limit, seed)
+            sample = draw_sample(model, dataset, split, limit, seed, place)
         study = Study(run, model, sample, teacher, sizes, seed)
         with progress.stage(f"integrate {len(sample)} images in many ways"):
             study.passage  # noqa: B018  what every section reads is measured first

@@ -19,14 +19,9 @@ from odevit.solver import SOLVERS, FixedStepSolver
 
 FEWEST, MOST = 6, 64
 """Steps of the model's own solver between which its answers are compared."""
-SAME_ACCURACY = 0.01
-"""The answer does not depend on a choice that moves accuracy by no more than this, or than `CERTAIN` errors."""
-OTHER_ACCURACY = 0.03
-"""It does on one that moves it by more than this, and by more than `CERTAIN` standard errors."""
-SAME_ANSWERS = 0.95
-"""Nor may fewer than this share of the images keep their answer."""
-OTHER_ANSWERS = 0.85
-"""With fewer than this it depends, whatever the accuracy does."""
+SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
+SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
+"""How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
 CERTAIN = 3.0
 """Standard errors beyond which a difference is real: three, for the two ways shown were picked from several."""
 ENOUGH = 0.005

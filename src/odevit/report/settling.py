@@ -19,14 +19,9 @@ from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.solver import Way
 
-SETTLED_SHARE = 0.95
-"""It settles when at least this share of exponents at rest is negative, at the lower end of the 95% interval."""
-SETTLED_CHANGE = 0.01
-"""And when the median state changes by less than this share of its norm in a further horizon."""
-RESTLESS_SHARE = 0.5
-"""It does not when at most this share is negative, at the upper end of the interval."""
-RESTLESS_CHANGE = 0.1
-"""Or when the median state changes by more than this."""
+SETTLED_SHARE, SETTLED_CHANGE = 0.95, 0.01
+RESTLESS_SHARE, RESTLESS_CHANGE = 0.5, 0.1
+"""Share of negative exponents, and change of the median state in a further horizon, on either side of the verdict."""
 LEADING = 4
 """Exponents of the spectrum."""
 PARTS = (("path", "along the path", BLUE), ("rest", "at rest", ORANGE))

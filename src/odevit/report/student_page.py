@@ -37,7 +37,7 @@ def write_report(task: DistillTask) -> Path:
         Making(),
     ]
     with untouched(task.student):
-        sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed)
+        sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
     numbers |= {
         "models": comparison(folder),

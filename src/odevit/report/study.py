@@ -107,7 +107,9 @@ class Sample:
 
 
 @torch.no_grad()
-def draw_sample(model: Askable, data: DataSet, split: str, limit: int | None, seed: int) -> Sample:
+def draw_sample(
+    model: Askable, data: DataSet, split: str, limit: int | None, seed: int, device: torch.device
+) -> Sample:
     """`limit` images of a split, or all of them if there are no more, drawn with `seed` and embedded.
 
     They are normalised with the model's own statistics, not with those of the data: its weights were trained with them.
@@ -125,7 +127,7 @@ def draw_sample(model: Askable, data: DataSet, split: str, limit: int | None, se
     mean, std = model.config.image_mean or data.mean, model.config.image_std or data.std
 
     def batches_of(part: Any, size: int) -> Batches:
-        return make_batches(part, size, mean=mean, std=std, num_classes=data.num_classes, device=model.device)
+        return make_batches(part, size, mean=mean, std=std, num_classes=data.num_classes, device=device)
 
     one = next(iter(batches_of(chosen.subset(torch.tensor([0])), 1)))
     batches = batches_of(chosen, _batch_size(model.embed(one["pixel_values"])))
