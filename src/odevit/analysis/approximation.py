@@ -9,8 +9,7 @@ from torch import Tensor
 
 from odevit.analysis.estimate import Estimate, measurable
 from odevit.analysis.lipschitz import local_lipschitz
-from odevit.errors import ConfigError
-from odevit.objectives.arguments import positive, whole
+from odevit.errors import DURATION, ConfigError, whole
 from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
 from odevit.objectives.vectors import norms
 from odevit.solver import Equation, FixedStepSolver, Solver, make_solver, solve
@@ -83,8 +82,8 @@ def approximation_error(
     method, problems = make_solver(solver), []
     if not isinstance(method, FixedStepSolver):
         problems.append(f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='euler'")
-    problems += whole("refine", refine, 4, "two refinements are compared") + whole("probes", probes)
-    problems += positive("horizon", horizon, "time")
+    problems += whole(4).problem("refine", refine, "two refinements are compared") + whole(1).problem("probes", probes)
+    problems += DURATION.problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_error", problems)
 
@@ -93,8 +92,7 @@ def approximation_error(
     dynamics = measurable(field, x0 if anchor is None else anchor)
     made = solve(dynamics, x0, solver=method, steps=steps, t1=horizon, save="all")
     coarse, fine = (
-        solve(dynamics, x0, solver="rk4", steps=steps * factor, t1=horizon, save="all")
-        for factor in (refine // 2, refine)
+        solve(dynamics, x0, solver="rk4", steps=steps * n, t1=horizon, save="all") for n in (refine // 2, refine)
     )
     reference = fine.states[::refine]
     bend, bend_before = curvature(fine.states, fine.times), curvature(coarse.states, coarse.times)

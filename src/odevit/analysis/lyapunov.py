@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.estimate import measurable
-from odevit.errors import ConfigError
+from odevit.errors import DURATION, ConfigError, whole
 from odevit.field.dynamics import Dynamics
-from odevit.objectives.arguments import positive, whole
 from odevit.objectives.vectors import norms, units
 from odevit.solver import Equation, FixedStepSolver, Solver, make_solver
 
@@ -31,17 +30,15 @@ class Exponents:
         values: [batch, k], in the order in which QR finds them, the largest first once it has converged. NaN where the
             trajectory left the finite numbers; `running` shows when.
         error: [batch, k], the larger of two. Noise: the standard error from the means of `BLOCKS` stretches of time.
-            Drift: how far the mean of the second half is from the whole, which is what directions that were still
-            turning at the beginning have cost. Neither sees correlations as long as the measurement, nor the error of
-            the solver.
+            Drift: how far the mean of the second half is from the whole, which shows the cost of directions that were
+            still turning at first. Neither sees correlations as long as the measurement, nor the solver's error.
         converged: [batch]; whether state, values and errors are finite, and every error is at most `TOLERANCE` times
             the mean size of the local growth rates |log growth| / h, or times 1 / horizon. The latter says that the
             growth over the whole horizon is known within 5%; it lets exponents of zero converge.
         running: [steps, batch, k], the estimate after each step.
         times: when those steps ended; the last one is the time of `state`.
         state: where the trajectory ended.
-        frame: [batch, k, ...], the orthonormal tangent vectors there; with `state` and the last time, a measurement
-            can go on.
+        frame: [batch, k, ...], the orthonormal tangent vectors there; a measurement can go on with all three.
     """
 
     values: Tensor
@@ -60,7 +57,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class ClassMean:
-    """The mean of the samples of a class, its standard error (None for a single sample), and how many they are."""
+    """The mean over the samples of a class, its standard error (None for a single sample), and how many there are."""
 
     mean: float
     error: float | None
@@ -71,12 +68,10 @@ def maximal_exponent(field: Equation, x0: Tensor, *, horizon: float, steps: int,
     """lambda_1 = 1/T log( |v(T)| / |v(0)| ), the growth of a small perturbation over a time T, per unit of time.
 
     Negative: it dies out. Positive: it grows, and the trajectory cannot be predicted beyond its Lyapunov time. A random
-    perturbation turns towards the direction that grows fastest, so over a long time its growth is that of the worst
-    one; over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at
-    the rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
-    state.
-
-    The arguments are those of `lyapunov_spectrum`.
+    perturbation turns towards the direction that grows fastest, so over a long time its growth is the largest there is;
+    over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at the
+    rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
+    state. The arguments are those of `lyapunov_spectrum`.
     """
     return lyapunov_spectrum(field, x0, 1, horizon=horizon, steps=steps, **settings)
 
@@ -201,18 +196,14 @@ def _push(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
 
-    def step(state: Tensor) -> Tensor:
-        return solver.step(dynamics, state, t, h).to(x.dtype)
-
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.func.jvp(step, (x,), (v,))[:2]
+        return torch.func.jvp(lambda state: solver.step(dynamics, state, t, h).to(x.dtype), (x,), (v,))[:2]
 
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])
-        pushed = pushed.unsqueeze(1)
-    else:
-        # The state does not depend on the direction: vmap hands out k views of the same one.
-        (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
+        return after, *_orthonormal(pushed.unsqueeze(1))
+    # The state does not depend on the direction: vmap hands out k views of the same one.
+    (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
     return after, *_orthonormal(pushed)
 
 
@@ -250,10 +241,10 @@ def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = positive("horizon", horizon, "time")
+    problems = DURATION.problem("horizon", horizon)
     if not (math.isfinite(transient) and transient >= 0):
         problems.append(f"transient={transient}; expected a finite time >= 0")
-    problems += whole("steps", steps, 2, "the error compares stretches of time")
+    problems += whole(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):

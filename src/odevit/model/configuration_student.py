@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
 from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, is_number, is_whole, unknown_name
+from odevit.errors import ConfigError, Expected, number, unknown_name, whole
 from odevit.model.anatomy import Anatomy
 from odevit.model.configuration_equation import EquationConfig, one_of
 from odevit.model.processor import PixelStatistics
@@ -61,6 +61,15 @@ class OdeStudentConfig(EquationConfig):
     num_channels: int = 3
     image_mean: list[float] | None = None
     image_std: list[float] | None = None
+
+    rules: ClassVar[dict[str, Expected]] = {
+        **EquationConfig.rules,
+        "hidden_size": whole(2, optional=True),
+        "num_attention_heads": whole(1, optional=True),
+        "horizon": number(above=0, optional=True),
+        "registers": whole(),
+        "positions": Expected("True, False or 'auto'", lambda v: isinstance(v, bool) or v == "auto"),
+    }
 
     def __post_init__(self, **kwargs: Any) -> None:
         if isinstance(self.base_config, dict):
@@ -133,19 +142,6 @@ class OdeStudentConfig(EquationConfig):
             able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)
             problems.append(f"depth={self.depth!r}; a student follows its teacher along a trajectory, expected {able}")
         heads, width = self.num_attention_heads, self.hidden_size
-        problems += self.expect(
-            ("hidden_size",), "None or a whole number >= 2", lambda value: value is None or is_whole(value, 2)
-        )
-        problems += self.expect(
-            ("num_attention_heads",), "None or a whole number >= 1", lambda value: value is None or is_whole(value, 1)
-        )
-        problems += self.expect(
-            ("horizon",), "None or a number > 0", lambda value: value is None or (is_number(value) and value > 0)
-        )
-        problems += self.expect(("registers",), "a whole number, at least 0", is_whole)
-        problems += self.expect(
-            ("positions",), "True, False or 'auto'", lambda value: isinstance(value, bool) or value == "auto"
-        )
         if not problems and width is not None and heads is not None:
             problems += self.head_problems(width, heads)
         return problems

@@ -17,11 +17,12 @@ from transformers.utils import ModelOutput
 
 from odevit.depth import Depth
 from odevit.field import VectorField
-from odevit.model.anatomy import Anatomy, answer_of, blank, reading_of
+from odevit.model.anatomy import Anatomy, answer_of, blank
 from odevit.model.bridge import Crossing, crossed_by, make_bridge
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.encoder import OdeEncoder
 from odevit.model.legacy import is_legacy_student, legacy_config
+from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import describe, rebuild
 from odevit.model.processor import PROCESSOR, make_image_processor, read_processor
 from odevit.model.protocol import Askable
@@ -101,11 +102,10 @@ class OdeStudent(PreTrainedModel, Askable):
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
         return with_registers(self.outer_layout(height, width), self.config.registers)
 
-    def reading(self, state: Tokens) -> tuple[Tensor, str]:
-        outside = self.outside(state)
-        weights, query = reading_of(self.model, self.outer_layout(), outside)
-        # The student's own registers never reach the head.
-        return F.pad(weights, (0, state.shape[1] - outside.shape[1])), query
+    def reading(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
+        outer = self.outer_layout(*(self._size_of(layout) or self.anatomy.size))
+        weights, query = reading_of(self.model, self.outside(state), outer)
+        return F.pad(weights, (0, state.shape[1] - weights.shape[1])), query
 
     # What its teacher's side is asked.
 

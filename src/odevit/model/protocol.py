@@ -35,7 +35,7 @@ class Askable:
         """What the head says of a state anywhere on a trajectory."""
 
     @abstractmethod
-    def reading(self, state: Tokens) -> tuple[torch.Tensor, str]:
+    def reading(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[torch.Tensor, str]:
         """How much each token counts in what the head reads of a state [batch, token], and who that is, in words."""
 
     @abstractmethod

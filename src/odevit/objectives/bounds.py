@@ -10,9 +10,8 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, number, whole
 from odevit.field.attention import Attention, CosineAttention, DotProductAttention
-from odevit.objectives.arguments import positive, whole
 from odevit.objectives.vectors import at_least_single, norms, spectral_norm
 
 
@@ -48,7 +47,7 @@ def approximation_bound(
         for name, value in (("curvature", curvature), ("lipschitz", lipschitz))
         if not (torch.as_tensor(value) >= 0).all()
     ]
-    problems += whole("steps", steps) + positive("horizon", horizon)
+    problems += whole(1).problem("steps", steps) + number(above=0).problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_bound", problems)
 
@@ -116,7 +115,7 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
         lipschitz: L; the paper takes 0.5.
     """
     problems = [] if lipschitz >= 0 else [f"lipschitz={lipschitz}; expected a number >= 0"]
-    problems += positive("radius", radius) + whole("steps", steps)
+    problems += number(above=0).problem("radius", radius) + whole(1).problem("steps", steps)
     dot = dot_product(attention)
     if dot is None:
         problems.append(f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot'")

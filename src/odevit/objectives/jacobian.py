@@ -26,6 +26,8 @@ class JacobianNorm(Penalty):
 
     distance: float = 0.03
 
+    draws_noise = True
+
     def running(self, step: Step) -> Tensor:
         x = step.before
         length = self.distance * at_least_single(x.detach()).square().mean().sqrt()

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from odevit.errors import Expected, broken, number, whole
 from odevit.field.dynamics import Dynamics
 from odevit.solver.method import Solver
 from odevit.solver.runge_kutta import Tableau, combine
@@ -39,16 +40,13 @@ class AdaptiveSolver(Solver):
     tableau: ClassVar[Tableau]
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name}={value}; expected {wanted}"
-            for name, value, wanted, fine in (
-                ("rtol", self.rtol, "a number >= 0", self.rtol >= 0),
-                ("atol", self.atol, "a number > 0", self.atol > 0),
-                ("max_steps", self.max_steps, "at least 1", self.max_steps >= 1),
-                ("min_step", self.min_step, "a fraction of the horizon in (0, 1)", 0 < self.min_step < 1),
-            )
-            if not fine
-        ]
+        rules = {
+            "rtol": number(least=0),
+            "atol": number(above=0),
+            "max_steps": whole(1),
+            "min_step": Expected("a fraction of the horizon in (0, 1)", number(above=0, below=1).fine),
+        }
+        problems = broken(self, rules)
         if problems:
             raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
 
