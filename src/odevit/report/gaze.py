@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis import attention_over_time, mass_threshold
-from odevit.distill.at_hand import teacher_attention
+from odevit.distill.teacher import attention_over_layers
 from odevit.look import ORANGE, outline
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
@@ -51,7 +51,7 @@ of the attention.
         }
         if study.teacher is not None:
             try:
-                maps = teacher_attention(study.teacher, pixels).mean[-1]
+                maps = attention_over_layers(study.teacher, pixels).mean[-1]
                 attention |= {"teacher": maps, "teacher_outlined": _outlined(maps)}
             except ValueError as error:
                 attention |= {"teacher": None, "why_no_teacher": str(error)}
