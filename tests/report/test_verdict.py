@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from odevit.analysis.significance import Share
+from odevit.report.coming_to_rest import Settling
 from odevit.report.dependence import depends, enough, fewest
 from odevit.report.section import all_sections
-from odevit.report.settling import Settling
 from odevit.report.smoothness import Smoothness
 from odevit.report.teaching import Teaching
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -161,35 +161,29 @@ def _carried_on(way: Way, path: Exponents) -> dict[str, Any]:
     }
 
 
-@dataclass
 class _Collected:
     """lambda_1 batch by batch, on the CPU; states and frames are let go."""
 
-    values: list[Tensor] = field(default_factory=list)
-    error: list[Tensor] = field(default_factory=list)
-    converged: list[Tensor] = field(default_factory=list)
-    prolonged: list[Tensor] = field(default_factory=list)
-    running: Tensor | float = 0.0
-    times: tuple[float, ...] = ()
+    def __init__(self) -> None:
+        self.parts: list[tuple[Tensor, ...]] = []
+        self.running: Tensor | float = 0.0
+        self.times: tuple[float, ...] = ()
 
     def add(self, batch: Exponents) -> None:
-        self.values.append(batch.values[:, 0].cpu())
-        self.error.append(batch.error[:, 0].cpu())
-        self.converged.append(batch.converged.cpu())
-        self.prolonged.append(torch.zeros(len(batch.values), dtype=torch.bool))
+        self.parts.append((*_first(batch), torch.zeros(len(batch.values), dtype=torch.bool)))
         self.running += torch.where(batch.running.isfinite(), batch.running, 0.0)[..., 0].sum(dim=1).cpu()
         self.times = batch.times
 
     def replace(self, which: Tensor, longer: Exponents) -> None:
         """Put a longer measurement in place of some images of the last batch."""
-        self.values[-1][which] = longer.values[:, 0].cpu()
-        self.error[-1][which] = longer.error[:, 0].cpu()
-        self.converged[-1][which] = longer.converged.cpu()
-        self.prolonged[-1][which] = True
+        for values, new in zip(self.parts[-1], (*_first(longer), torch.tensor(True)), strict=True):
+            values[which] = new
 
     def joined(self) -> Maximal:
-        values, error, converged, prolonged = (
-            torch.cat(parts) for parts in (self.values, self.error, self.converged, self.prolonged)
-        )
+        values, error, converged, prolonged = (torch.cat(parts) for parts in zip(*self.parts, strict=True))
         mean = torch.as_tensor(self.running) / max(1, int(values.isfinite().sum()))
         return Maximal(values, error, converged, mean, self.times, prolonged)
+
+
+def _first(batch: Exponents) -> tuple[Tensor, Tensor, Tensor]:
+    return batch.values[:, 0].cpu(), batch.error[:, 0].cpu(), batch.converged.cpu()

@@ -45,12 +45,11 @@ class Dependence(Section):
 
     text = """
 {% set few, accurate = sweep.solvers[0].images, sweep.accurate %}
-{% call picture("steps") %}
-Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the same images:
-{{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for {{ accurate.solver | words }} (with
-the standard error), {{ few | count }} for the others. Hollow: the step is beyond the solver's stability limit, where
-the error is the solver's and not the model's; such ways are shown but not counted.
-{% endcall %}
+{% call picture("steps") %}Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the
+same images: {{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for
+{{ accurate.solver | words }} (with the standard error), {{ few | count }} for the others. Hollow: the step is beyond
+the solver's stability limit, where the error is the solver's and not the model's; such ways are shown but not
+counted.{% endcall %}
 {% call small() %}
 {% if limits.radius is none %}
 No stability limits: the states at rest are not finite numbers.
@@ -66,13 +65,10 @@ of thumb otherwise. Longest stable steps:
 The model's own step is {{ (model.horizon / model.steps) | number(".2f") }}.
 {% endif %}
 {% endcall %}
-{% call picture("horizons") %}
-The model's own steps, stopped early or carried on; {{ sweep.own.images | count }} images.
-{% endcall %}
-{% call picture("grid") %}
-Every horizon with every number of steps of its own solver (the paper's Fig. 7); {{ few | count }} images. Framed: the
-model's own way.
-{% endcall %}
+{% call picture("horizons") %}The model's own steps, stopped early or carried on; {{ sweep.own.images | count }}
+images.{% endcall %}
+{% call picture("grid") %}Every horizon with every number of steps of its own solver (the paper's Fig. 7);
+{{ few | count }} images. Framed: the model's own way.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:

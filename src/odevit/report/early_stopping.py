@@ -28,17 +28,14 @@ class EarlyStopping(Section):
 {% if stopping %}
 {% set never = "No: the distances to all layers were not below the bound for " ~ stopping.patience ~
    " evaluations in a row before training ended." %}
-{% call picture("stop", missing="" if stopping.stop else never) %}
-Held-out agreement at two moments of this one run (the paper's Fig. 9).
-{% endcall %}
-{% call picture("tracking") %}
-Distance to every layer while learning, and the bound (the paper's Fig. 11).
-{% endcall %}
+{% call picture("stop", missing="" if stopping.stop else never) %}Held-out agreement at two moments of this one run (the
+paper's Fig. 9).{% endcall %}
+{% call picture("tracking") %}Distance to every layer while learning, and the bound (the paper's Fig. 11).{% endcall %}
 {% endif %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
-        return {"stopping": stopping_numbers(study.folder)}
+        return {"stopping": stopping_numbers(Path(study.run))}
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         stopping = numbers["stopping"]

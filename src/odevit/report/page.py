@@ -75,9 +75,7 @@ def share_of(share: Mapping[str, float]) -> str:
 
 def small_share(share: float) -> str:
     """A share in percent, down to a size at which it is nothing."""
-    if share < 1e-5:
-        return "less than 0.001%"
-    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+    return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
 
 
 def of_norm(share: float | None) -> str:

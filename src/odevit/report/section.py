@@ -9,8 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
@@ -32,9 +34,8 @@ DIGITS = 6
 class Section(ABC):
     """One topic of a report.
 
-    A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it, and one line
-    in `odevit/report/__init__.py` that imports it. Only `measure` sees the model: a page can be drawn and written again
-    from the numbers alone.
+    A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it; nothing else
+    is touched. Only `measure` sees the model: a page can be drawn and written again from the numbers alone.
     """
 
     title: ClassVar[str]
@@ -63,7 +64,9 @@ SECTIONS: Registry[type[Section]] = Registry("section")
 
 
 def all_sections() -> list[Section]:
-    """Every registered section, in page order."""
+    """Every section of this package, and every other that is registered, in page order."""
+    for module in iter_modules([str(Path(__file__).parent)]):
+        import_module(f"odevit.report.{module.name}")
     return [section() for section in sorted(SECTIONS.values(), key=lambda section: section.place)]
 
 

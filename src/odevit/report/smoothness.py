@@ -40,10 +40,8 @@ class Smoothness(Section):
     )
 
     text = """
-{% call picture("lipschitz") %}
-Median and range of {{ lipschitz.images }} images, by power iteration. The bound needs only the attention map; it is
-about attention without the norm before it.
-{% endcall %}
+{% call picture("lipschitz") %}Median and range of {{ lipschitz.images }} images, by power iteration. The bound needs
+only the attention map; it is about attention without the norm before it.{% endcall %}
 {% call table("distance from the exact solution at the horizon", "median", "largest", "of the norm") %}
 {% for solver, error in approximation.solvers.items() %}
 {{ row((solver | words) ~ ", measured", error.final.median | number, error.final.largest | number,
@@ -57,15 +55,11 @@ about attention without the norm before it.
 {{ row("eq. (11), from the weights", approximation.bound_11 | number, "", "") }}
 {% endif %}
 {% endcall %}
-{% call small() %}
-{{ approximation.images }} images, against RK4 with eight steps in place of each one. Equation (8) with measured
-constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is rarely
-informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.
-{% endcall %}
-{% call picture("radius") %}
-{{ radius.images }} states at the horizon. A displacement of this length was seen to change the answer; a shorter one
-may exist.
-{% endcall %}
+{% call small() %}{{ approximation.images }} images, against RK4 with eight steps in place of each one. Equation (8)
+with measured constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is
+rarely informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.{% endcall %}
+{% call picture("radius") %}{{ radius.images }} states at the horizon. A displacement of this length was seen to change
+the answer; a shorter one may exist.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:

@@ -60,10 +60,9 @@ class Meetings(Section):
 
     title = "When they meet"
     text = """
-{% call picture("alignment") %}
-Layers stand where the teacher's movement has taken them, measured on {{ alignment.images }} training images; the steps
-that meet them were chosen by alignment.kind={{ alignment.kind }}.
-{% endcall %}
+{% call picture("alignment") %}Layers stand where the teacher's movement has taken them, measured on
+{{ alignment.images }} training images; the steps that meet them were chosen by
+alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 
     def __init__(self, images: int) -> None:
@@ -71,7 +70,7 @@ that meet them were chosen by alignment.kind={{ alignment.kind }}.
 
     def measure(self, study: Study) -> dict[str, Any]:
         alignment, horizon = study.alignment[0], study.way.horizon
-        steps = max(study.way.steps, len(alignment.distances))
+        steps = study.meeting_way.steps
         travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
         return {
             "alignment": {
@@ -93,9 +92,8 @@ class Learning(Section):
 
     title = "How it was learned"
     text = """
-{% call picture("curves") %}
-The student was chosen by its agreement with the teacher on held-out images, not by labels.
-{% endcall %}
+{% call picture("curves") %}The student was chosen by its agreement with the teacher on held-out images, not by
+labels.{% endcall %}
 """
 
     def __init__(self, curves: Path) -> None:

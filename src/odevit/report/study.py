@@ -150,15 +150,8 @@ def _batch_size(state: Tokens) -> int:
 
 @dataclass(frozen=True)
 class Passage:
-    """What one pass over all images gives.
-
-    Args:
-        outcomes: of every way that all images are tried with.
-        final: states at the model's own horizon, portion by portion.
-        rest: states at `FAR` horizons, in the model's own steps.
-        logits: at the model's own horizon [image, label].
-        speed: |x_{n+1} - x_n| / (h |x_n|) at each of `times`, for every image [time, image].
-        times: in the middle of those steps.
+    """What one pass over all images gives: states at the model's horizon and at `FAR` of them, portion by portion,
+    logits [image, label] at the first, and |x_{n+1} - x_n| / (h |x_n|) [time, image] in the middle of those steps.
     """
 
     outcomes: dict[Way, Outcome]
@@ -215,15 +208,14 @@ def own_reads(own: Way) -> list[Way]:
 
 @dataclass(frozen=True)
 class Study:
-    """What is looked at, and what several sections need of it; that is computed when it is first asked for.
+    """What is measured, and what several sections need of it; that is computed when it is first asked for.
 
     Args:
         run: a folder, or the name of a bundled model.
         model: in evaluation mode, see `untouched`.
         sample: the images.
         teacher: of a student, where it is at hand.
-        sizes: how many images the costly parts see.
-        seed: of random directions.
+        sizes, seed: how many images the costly parts see; of random directions.
     """
 
     run: str | os.PathLike[str]
@@ -239,8 +231,10 @@ class Study:
         return self.model.way
 
     @property
-    def folder(self) -> Path:
-        return Path(self.run)
+    def meeting_way(self) -> Way:
+        """The same with a step for every layer of the teacher, even if the student was to meet the last one only."""
+        layers = 0 if self.teacher is None else self.teacher.num_layers
+        return self.way.but(steps=max(self.way.steps, layers))
 
     @cached_property
     def passage(self) -> Passage:
@@ -280,7 +274,7 @@ class Study:
     @cached_property
     def alignment(self) -> tuple[Alignment, bool]:
         """Which step meets which layer of the teacher; true if it is that of the training, false if evenly spaced."""
-        path = self.folder / "alignment.json"
+        path = Path(self.run) / "alignment.json"
         if path.is_file():
             return Alignment.load(path), True
         assert self.teacher is not None  # only students have an alignment

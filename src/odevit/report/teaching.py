@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.significance import Share, paired_error, quantiles
-from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
 from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
 from odevit.model import Askable
@@ -23,6 +22,7 @@ from odevit.report.page import Verdict, percent, share_of, small_share
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
+from odevit.solver import Way
 from odevit.tokens import Tokens
 
 FOLLOWS, PARTS = 0.9, 0.7
@@ -50,9 +50,8 @@ class Teaching(Section):
 <p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
 {% else %}
 {% set images = (teacher.images | count) ~ " images" %}
-{% call picture("both") %}
-Both paths of a few images in the plane in which they vary most (the paper's Fig. 1).
-{% endcall %}
+{% call picture("both") %}Both paths of a few images in the plane in which they vary most (the paper's Fig.
+1).{% endcall %}
 {% call picture("layers") %}
 Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
 stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
@@ -116,13 +115,9 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
 
 @dataclass(frozen=True)
 class Company:
-    """Student and teacher side by side on the same images.
+    """Student and teacher on the same images: answers [image], and lengths [layer, image], means over tokens, by group.
 
-    Args:
-        answers, teacher_answers: [image].
-        distances: |x(tau_l T) - h_l| [layer, image], the mean over a group of tokens, by group.
-        still: |h_0 - h_l| likewise: the distance of a student that never moves, the scale to read others by.
-        norms: |h_l| likewise.
+    `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|: what a student has that never moves.
     """
 
     answers: Tensor
@@ -134,49 +129,48 @@ class Company:
 
 @torch.no_grad()
 def keep_company(
-    model: Askable, teacher: Teacher, alignment: Alignment, batches: Iterable[Mapping[str, Tensor]]
+    model: Askable, teacher: Teacher, meetings: Sequence[int], way: Way, batches: Iterable[Mapping[str, Tensor]]
 ) -> Company:
-    """One pass of student and teacher over images, each with CLS (where there is one) and patches apart.
+    """One pass of student and teacher over images, with CLS (where there is one) and patches apart.
 
     Args:
         model: the student; its states are read in the teacher's width.
         teacher: gives h_0, ..., h_L.
-        alignment: which step meets which layer.
+        meetings: the steps of `way` that meet the layers.
+        way: how the student gets there; it answers in its own.
         batches: with `pixel_values`, and `x0` where they are embedded already.
     """
-    # A student that was trained to meet the last layer alone may take fewer steps than there are layers to look at.
-    way = model.way.but(steps=max(model.way.steps, teacher.num_layers))
-    meetings = alignment.indices(way.steps)
-    groups: dict[str, list[list[Tensor]]] = {}
-    answers, teacher_answers = [], []
+    parts: dict[str, list[list[Tensor]]] = {}
+    answers: list[tuple[Tensor, Tensor]] = []
     for batch in batches:
         pixels = batch["pixel_values"]
-        x0 = batch["x0"] if "x0" in batch else model.embed(pixels)
+        x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
+        x0 = model.embed(pixels) if x0 is None else x0
         states = model.depth(x0, way, save=meetings).states
-        final = states[-1] if way == model.way else model.depth(x0).state
-        answers.append(model.readout(final).argmax(dim=-1).cpu())
-        output = teacher(pixels)
+        logits = model.readout(states[-1] if way == model.way else model.depth(x0).state)
         assert output.logits is not None  # its head is the student's, which has answered
-        teacher_answers.append(output.logits.argmax(dim=-1).cpu())
-        start, *layers = output.states
-        met = [model.outside(state) for state in states]
-        layout = teacher.layout(pixels)
+        answers.append((logits.argmax(dim=-1).cpu(), output.logits.argmax(dim=-1).cpu()))
+        start, *layers = (state.float() for state in output.states)
+        gaps = [model.outside(x).float() - h for x, h in zip(states, layers, strict=True)]
         for name in ("cls", "patches") if layout.has_cls else ("patches",):
-            gaps = [x - h for x, h in zip(met, layers, strict=True)], [h - start for h in layers], layers
-            lengths = [_lengths(states, getattr(layout, name)) for states in gaps]
-            groups.setdefault(name, []).append(lengths)
+            lengths = (
+                _lengths(vectors, getattr(layout, name)) for vectors in (gaps, [h - start for h in layers], layers)
+            )
+            parts.setdefault(name, []).append(list(lengths))
     if not answers:
         raise ValueError("there are no images to measure distances on: the batches are empty")
-    joined = {name: [torch.cat(parts, dim=1) for parts in zip(*group, strict=True)] for name, group in groups.items()}
-    distances, still, norms = ({name: parts[i] for name, parts in joined.items()} for i in range(3))
-    return Company(torch.cat(answers), torch.cat(teacher_answers), distances, still, norms)
+    joined = {name: [torch.cat(lengths, dim=1) for lengths in zip(*part, strict=True)] for name, part in parts.items()}
+    by_group = ({name: lengths[i] for name, lengths in joined.items()} for i in range(3))
+    ours, theirs = (torch.cat(said) for said in zip(*answers, strict=True))
+    return Company(ours, theirs, *by_group)
 
 
 def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Distances at every checkpoint, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
     sample, (alignment, measured) = study.sample, study.alignment
     batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
-    company = keep_company(study.model, teacher, alignment, batches)
+    meetings = alignment.indices(study.meeting_way.steps)
+    company = keep_company(study.model, teacher, meetings, study.meeting_way, batches)
     group = "cls" if "cls" in company.distances else "patches"
     distances, still, norms = (part[group] for part in (company.distances, company.still, company.norms))
     right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
@@ -206,15 +200,14 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
 
 def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Both paths of a few images in one plane."""
-    pixels, way = study.sample.pixels(SHOWN), study.way.but(steps=max(study.way.steps, teacher.num_layers))
-    count = len(pixels)
-    layout = teacher.layout(pixels)
-    states = study.model.depth(study.sample.start(count), way, save="all").states
+    pixels = study.sample.pixels(SHOWN)
+    count, layout = len(pixels), teacher.layout(pixels)
+    states = study.model.depth(study.sample.start(count), study.meeting_way, save="all").states
     ours = torch.stack([classified(study.model.outside(state), layout) for state in states]).cpu()
     paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
     return {
         **vars(paths),
-        "meetings": list(study.alignment[0].indices(way.steps)),
+        "meetings": list(study.alignment[0].indices(study.meeting_way.steps)),
         "names": study.sample.names(count),
         "numbers": study.sample.numbers[:count],
     }
@@ -345,7 +338,7 @@ def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:
 
 def _lengths(states: Sequence[Tokens], place: slice) -> Tensor:
     """|.| of each token, the mean over some of them: [state, image], on the CPU."""
-    return torch.stack([state[:, place].float().norm(dim=-1).mean(dim=1) for state in states]).cpu()
+    return torch.stack([state[:, place].norm(dim=-1).mean(dim=1) for state in states]).cpu()
 
 
 def _nearer(teacher: Numbers) -> str:

@@ -34,10 +34,8 @@ and as the equilibrium in which they end.</p>
        view.agreement | percent, view.difference | number) }}
 {% endfor %}
 {% endcall %}
-{% call small() %}
-{{ depths.images | count }} images, compared with the model's own way. |Δ logits|: the largest over classes, in the
-median.
-{% endcall %}
+{% call small() %}{{ depths.images | count }} images, compared with the model's own way. |Δ logits|: the largest over
+classes, in the median.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:

@@ -32,10 +32,8 @@ class Trajectories(Section):
     title = "Where do they go?"
     place = 30
     text = """
-{% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}
-A few images, up to two per class, from the embedded image to rest. Distances in the plane are smaller than the true
-ones.
-{% endcall %}
+{% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}A few images, up to two per class, from the
+embedded image to rest. Distances in the plane are smaller than the true ones.{% endcall %}
 """
 
     @torch.no_grad()

@@ -42,15 +42,13 @@ class Settling(Section):
 
     text = """
 {% set path, rest = exponents.path, exponents.rest %}
-{% call picture("speed") %}
-Relative speed of the steps that the model takes, carried on to eight horizons; {{ speed.images | count }} images.
-{% endcall %}
-{% call picture("exponents") %}
-Largest exponent of {{ path.images | count }} images, for the steps that the model takes. Along the path it is the mean
-growth over a short time during which growth changes: {{ path.not_converged.value | percent }} of those values have not
-converged to a limit and say no more than that. At rest, after eight horizons, {{ rest.not_converged.value | percent }}
-have not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}
-{% endcall %}
+{% call picture("speed") %}Relative speed of the steps that the model takes, carried on to eight horizons;
+{{ speed.images | count }} images.{% endcall %}
+{% call picture("exponents") %}Largest exponent of {{ path.images | count }} images, for the steps that the model takes.
+Along the path it is the mean growth over a short time during which growth changes:
+{{ path.not_converged.value | percent }} of those values have not converged to a limit and say no more than that. At
+rest, after eight horizons, {{ rest.not_converged.value | percent }} have not.{% if rest.prolonged %}
+{{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}{% endcall %}
 {% call table("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time",
               "diverges at step") %}
 {% for name, part in (("along the path", path), ("at rest", rest)) %}
@@ -59,14 +57,11 @@ have not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were 
        part.positive.lyapunov_time.median | number, part.positive.divergence_step.median | number) }}
 {% endfor %}
 {% endcall %}
-{% call small() %}
-Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none. The step is the
-first at which a disturbance has grown by e, if that is within the horizon.
-{% endcall %}
-{% call picture("spectrum") %}
-Directions in which disturbances die out most slowly, {{ exponents.spectrum.images }} images; in the order in which the
-method finds them, which need not be that of their size before they have converged.
-{% endcall %}
+{% call small() %}Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none.
+The step is the first at which a disturbance has grown by e, if that is within the horizon.{% endcall %}
+{% call picture("spectrum") %}Directions in which disturbances die out most slowly, {{ exponents.spectrum.images }}
+images; in the order in which the method finds them, which need not be that of their size before they have
+converged.{% endcall %}
 <h3>Exceptions</h3>
 {% if not exceptions.count %}
 <p>There are none: every exponent at rest is negative.</p>
@@ -80,11 +75,9 @@ watched for a further time of {{ "%g" % exceptions.window }}.</p>
        it.answers | join(" / ") if it.between else "") }}
 {% endfor %}
 {% endcall %}
-{% call small() %}
-Moves: length of its path in units of its norm; below 0.001 it rests. Turn: lowest autocorrelation of its displacements;
-below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it drifts, otherwise it wanders. Between:
-median margin p₁ − p₂ below 0.1, or more than one answer along the path.
-{% endcall %}
+{% call small() %}Moves: length of its path in units of its norm; below 0.001 it rests. Turn: lowest autocorrelation of
+its displacements; below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it drifts, otherwise it
+wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer along the path.{% endcall %}
 {% endif %}
 """
 
