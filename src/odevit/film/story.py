@@ -11,25 +11,26 @@ from PIL import Image
 from torch import Tensor
 
 from odevit.analysis.attention import AttentionPath, attention_over_time, teacher_attention
-from odevit.analysis.load import image_processor
-from odevit.analysis.subject import Subject, untouched
+from odevit.analysis.untouched import untouched
 from odevit.distill.teacher import Teacher
+from odevit.model.protocol import Askable
+from odevit.solver import Way
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What a teacher looks at, layer by layer, and when its student should do the same.
+    """What a teacher looks at, layer by layer, and when its student should look at the same.
 
     Args:
         attention: [layer, row, column].
-        starts: the time from which each layer is the one that corresponds; the first is 0.
+        starts: the time from which each layer is the corresponding one; the first is 0.
     """
 
     attention: Tensor
     starts: tuple[float, ...]
 
     def at(self, t: float) -> int:
-        """The number, from 0, of the layer that corresponds to the time t; the last one stays for good."""
+        """The layer, counted from 0, that corresponds to the time t; the last one stays for good."""
         return max(number for number, start in enumerate(self.starts) if start <= t or number == 0)
 
 
@@ -39,16 +40,16 @@ class Story:
 
     Args:
         name: of the image.
-        picture: as the file has it.
-        seen: width and height in which the model sees it.
+        picture: as read from the file.
+        seen: width and height at which the model sees it.
         times: t_0, ..., t_N.
-        horizon: where the model stops by itself; the times go on behind it.
+        horizon: where the model stops of its own accord; the times may go beyond it.
         attention: a(t_n), the mean over heads, [time, row, column].
-        query: who looks, in words.
+        query: the token, or tokens, whose attention it is, in words.
         probabilities: of the classes at each time, [time, label].
         speed: |dx/dt| / |x| between t_n and t_{n+1}, [time - 1].
         labels: the names of the classes.
-        layers: the teacher beside it, where there is one.
+        layers: the teacher beside it, if there is one.
     """
 
     name: str
@@ -65,31 +66,28 @@ class Story:
 
     @property
     def middles(self) -> tuple[float, ...]:
-        """The times in the middle of the steps, to which the speeds belong."""
+        """The midpoints of the steps, to which the speeds belong."""
         return tuple((a + b) / 2 for a, b in zip(self.times, self.times[1:], strict=False))
 
     def answer(self, t: float) -> tuple[str, float]:
-        """The likeliest class at the time t and its probability."""
+        """The likeliest class at time t and its probability."""
         share, number = between(self.probabilities, self.times, t).max(dim=-1)
         return self.label(int(number)), float(share)
 
     def label(self, number: int) -> str:
-        """The name of a class; of a list of synonyms the first."""
+        """The name of a class; the first of a list of synonyms."""
         return self.labels.get(number, f"class {number}").split(",")[0]
 
     def likeliest(self, count: int = 3) -> list[int]:
-        """The answer at the horizon, then the classes that came nearest to being it at any time."""
+        """The answer at the horizon, then the classes that were likeliest at any time."""
         final = between(self.probabilities, self.times, self.horizon)
-        height = self.probabilities.amax(dim=0)
-        height[final.argmax()] = torch.inf
-        return height.topk(min(count, len(height))).indices.tolist()
+        peaks = self.probabilities.amax(dim=0)
+        peaks[final.argmax()] = torch.inf
+        return peaks.topk(min(count, len(peaks))).indices.tolist()
 
 
 def between(values: Tensor, times: Sequence[float], t: float) -> Tensor:
-    """The value at t, on the straight line between its two neighbours in time; constant before and after all times.
-
-    At the times themselves nothing is made up, between them it is what a line in a plot shows.
-    """
+    """The value at t, linear between its two neighbours in time; constant before the first and after the last."""
     after = next((n for n, time in enumerate(times) if time >= t), len(times) - 1)
     before = max(after - 1, 0)
     gap = times[after] - times[before]
@@ -99,59 +97,55 @@ def between(values: Tensor, times: Sequence[float], t: float) -> Tensor:
 
 @torch.no_grad()
 def tell(
-    subject: Subject,
+    model: Askable,
     picture: Image.Image,
     name: str,
     *,
-    steps: int | None = None,
-    horizon: float | None = None,
-    solver: str | None = None,
+    way: Way | None = None,
     beyond: float = 2.0,
     teacher: Teacher | None = None,
     shares: Sequence[float] | None = None,
 ) -> Story:
-    """The story of one image, integrated with the model's own step size to `beyond` times the horizon.
+    """The story of one image, integrated at constant step size to `beyond` times the horizon.
 
     Args:
-        subject: the model taken apart.
+        model: any model with a trajectory.
         picture: any image.
-        name: of it.
-        steps, horizon, solver: how to integrate; as the model does unless told otherwise.
+        name: what to call it.
+        way: how to integrate to the horizon; the model's own unless given.
         beyond: how far to go, in horizons; rounded to a whole number of steps.
-        teacher: whom the model was distilled from.
+        teacher: the ViT that the model was distilled from.
         shares: of the horizon, one for each layer of the teacher; equal ones unless given.
     """
-    own_steps, own_horizon = steps or subject.steps, horizon or subject.horizon
-    total = max(own_steps, round(own_steps * beyond))
-    processor: Any = image_processor(subject)
+    way = way or model.way
+    processor: Any = model.image_processor
     readable = picture.convert("RGB" if processor.do_convert_rgb else "L")
-    pixels = processor(readable, return_tensors="pt")["pixel_values"].to(subject.device)
-    path = attention_over_time(subject, pixels, steps=total, horizon=own_horizon * total / own_steps, solver=solver)
-    with untouched(subject.model):
-        probabilities = torch.stack([subject.logits(state)[0].float().softmax(-1) for state in path.states])
+    pixels = processor(readable, return_tensors="pt")["pixel_values"].to(model.device)
+    path = attention_over_time(model, pixels, way.times(beyond))
+    with untouched(model):
+        probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
     layers = None
     if teacher is not None:
-        seen = teacher_attention(teacher, pixels).mean[:, 0]
-        spans = torch.tensor(shares or [1.0 / len(seen)] * len(seen), dtype=torch.float64) * own_horizon
-        starts = (spans.cumsum(0) - spans).tolist()
-        layers = Layers(seen.float().cpu(), tuple(starts))
+        maps = teacher_attention(teacher, pixels).mean[:, 0]
+        spans = torch.tensor(shares or [1.0 / len(maps)] * len(maps), dtype=torch.float64) * way.horizon
+        layers = Layers(maps.float().cpu(), tuple((spans.cumsum(0) - spans).tolist()))
     return Story(
         name=name,
         picture=picture,
         seen=(pixels.shape[-1], pixels.shape[-2]),
         times=path.times,
-        horizon=own_horizon,
+        horizon=way.horizon,
         attention=path.mean[:, 0].float().cpu(),
         query=path.query,
         probabilities=probabilities.cpu(),
         speed=_speed(path).cpu(),
-        labels=subject.labels,
+        labels=model.labels,
         layers=layers,
     )
 
 
 def _speed(path: AttentionPath) -> Tensor:
-    """|x_{n+1} - x_n| / (h |x_{n+1}|): that of the steps themselves, which come to rest where the method does."""
+    """|x_{n+1} - x_n| / (h |x_{n+1}|): the speed of the steps themselves, which vanishes where the method rests."""
     states = torch.stack(path.states).flatten(1).double()
     gaps = torch.tensor(path.times, dtype=torch.float64, device=states.device).diff()
     return states.diff(dim=0).norm(dim=-1) / gaps / states[1:].norm(dim=-1)
