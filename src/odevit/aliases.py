@@ -70,7 +70,7 @@ NAMES = {
 
 
 def names_of(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that still answers to old names: `__getattr__ = names_of(__name__)`."""
+    """A `__getattr__` for a module that still answers to old names: one line at its end, with its `__name__`."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         old = f"{module}.{name}"
