@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -26,3 +27,13 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     near = get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {given!r}; known: {', '.join(names)}.{hint}"
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Whether a value is a whole number, at least `least`. True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number. True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from odevit.errors import unknown_name
@@ -28,8 +29,21 @@ class Registry(Mapping[str, T], Generic[T]):
 
         return enter
 
+    def name_of(self, entry: object) -> str:
+        """The name that `entry` is registered under; the name of its class when it is not."""
+        return next((name for name, known in self._entries.items() if known is entry), getattr(entry, "__name__", ""))
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Forget, at the end of this block, what was registered inside it."""
+        entries = dict(self._entries)
+        try:
+            yield
+        finally:
+            self._entries = entries
+
     def problem(self, name: object) -> str | None:
-        """The sentence that is wrong with `name`, or None when it is known."""
+        """What is wrong with `name` as a sentence, or None when it is known."""
         return None if name in self._entries else unknown_name(self.kind, name, self._entries)
 
     def __getitem__(self, name: str) -> T:

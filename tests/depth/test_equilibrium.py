@@ -7,6 +7,7 @@ from odevit import OdeViTForImageClassification
 from odevit.depth import EquilibriumDepth, OdeDepth
 from odevit.errors import ConfigError
 from odevit.field import VectorField
+from odevit.solver import Way
 from tests.model.tiny import tiny_images, tiny_model
 
 RESTING = {"norm": "layer", "leak": 1.0, "solver": "lie_trotter", "steps": 8, "horizon": 6.0}
@@ -85,7 +86,7 @@ def test_what_belongs_to_a_trajectory_is_refused(model, images):
 def test_a_depth_by_itself():
     torch.manual_seed(0)
     depth = EquilibriumDepth(
-        lambda: VectorField(16, 2, 1.0, leak=1.0), solver="exponential_euler", steps=4, horizon=4.0
+        lambda: VectorField(16, 2, 1.0, leak=1.0), Way("exponential_euler", 4, 4.0)
     ).eval()
     x0 = torch.randn(2, 5, 16)
     solution = depth(x0)

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from odevit.depth import Integration, OdeDepth, StackedDepth
+from odevit.depth import OdeDepth, StackedDepth
 from odevit.errors import ConfigError
 from odevit.field import VectorField
-from odevit.solver import Save, solve
+from odevit.solver import Save, Way, solve
 
 DIM, HEADS = 16, 2
 
@@ -51,12 +51,12 @@ def test_euler_is_a_tied_residual_network(layers):
 
 
 def test_a_stack_is_an_ordinary_pre_norm_transformer():
-    depth = StackedDepth(field, solver="lie_trotter", steps=3, horizon=1.0)
+    depth = StackedDepth(field, Way("lie_trotter", 3, 1.0))
     x0 = x = torch.randn(2, 7, DIM, dtype=torch.float64)
     for layer in range(3):
         x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[0]
         x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[1]
-    solution = depth(x0, Integration(save=Save("all", attentions=True)))
+    solution = depth(x0, save=Save("all", attentions=True))
     torch.testing.assert_close(solution.state, x, rtol=1e-12, atol=1e-12)
     assert len(solution.states) == 4
     assert len(solution.attentions) == solution.stats.nfe == 3
@@ -64,30 +64,30 @@ def test_a_stack_is_an_ordinary_pre_norm_transformer():
 
 def test_a_tied_stack_is_the_ode_with_unit_steps():
     f = field("layer")
-    stack = StackedDepth(lambda: f, solver="lie_trotter", steps=4, horizon=4.0)
-    ode = OdeDepth(lambda: f, solver="lie_trotter", steps=4, horizon=4.0)
+    stack = StackedDepth(lambda: f, Way("lie_trotter", 4, 4.0))
+    ode = OdeDepth(lambda: f, Way("lie_trotter", 4, 4.0))
     x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
     torch.testing.assert_close(stack(x0).state, ode(x0).state, rtol=0, atol=0)
 
 
 def test_the_integration_can_be_changed_without_touching_the_depth():
-    depth = OdeDepth(lambda: field("layer", leak=1.0), solver="lie_trotter", steps=8, horizon=4.0)
+    depth = OdeDepth(lambda: field("layer", leak=1.0), Way("lie_trotter", 8, 4.0))
     x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
-    fine = depth(x0, Integration("rk4", steps=400)).state
-    assert depth(x0, Integration("dopri5")).stats.nfe > 0
-    torch.testing.assert_close(depth(x0, Integration("dopri5")).state, fine, rtol=1e-3, atol=1e-3)
-    assert depth(x0, Integration(horizon=2.0)).time == 2.0
+    fine = depth(x0, depth.way.but("rk4", steps=400)).state
+    assert depth(x0, depth.way.but("dopri5")).stats.nfe > 0
+    torch.testing.assert_close(depth(x0, depth.way.but("dopri5")).state, fine, rtol=1e-3, atol=1e-3)
+    assert depth(x0, depth.way.but(horizon=2.0)).time == 2.0
     assert depth(x0).stats.steps == 8
 
 
 @pytest.mark.parametrize("horizon", [0, -1.0, float("nan")])
 def test_a_horizon_must_be_positive(horizon):
-    depth = OdeDepth(field, solver="euler", steps=2, horizon=1.0)
-    with pytest.raises(ValueError, match=r"horizon=.*expected a time > 0"):
-        depth(torch.randn(1, 3, DIM, dtype=torch.float64), Integration(horizon=horizon))
+    depth = OdeDepth(field, Way("euler", 2, 1.0))
+    with pytest.raises(ValueError, match=r"horizon=.*expected a finite time > 0"):
+        depth(torch.randn(1, 3, DIM, dtype=torch.float64), depth.choose(None, None, horizon))
 
 
 def test_a_stack_refuses_to_be_integrated():
-    depth = StackedDepth(field, solver="euler", steps=2, horizon=1.0)
+    depth = StackedDepth(field, Way("euler", 2, 1.0))
     with pytest.raises(ConfigError, match=r"2 problems(.|\n)*solver='rk4'(.|\n)*steps=3"):
-        depth(torch.randn(1, 3, DIM, dtype=torch.float64), Integration("rk4", steps=3))
+        depth(torch.randn(1, 3, DIM, dtype=torch.float64), depth.choose("rk4", 3, None))

@@ -42,7 +42,7 @@ def test_a_tighter_tolerance_goes_further(model, images):
 
 
 def test_bad_wishes(model, images):
-    with pytest.raises(ConfigError, match="chooses its own steps"):
+    with pytest.raises(ConfigError, match="Dopri5 chooses its own"):
         model(images, stop="kl", solver="dopri5")
     with pytest.raises(ConfigError, match="no save, no penalties"):
         model(images, stop="kl", save="all")

@@ -5,7 +5,7 @@ import torch
 
 from odevit.depth import StackedDepth
 from odevit.field import VectorField
-from odevit.solver import Dopri5, Penalty, solve
+from odevit.solver import Dopri5, Penalty, Way, solve
 from tests.memory import PeakMemory, peak_of_training_step
 
 
@@ -71,7 +71,7 @@ def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():
 
 
 def peak_of_stack(checkpointing):
-    stack = StackedDepth(lambda: VectorField(64, 4, 4.0), solver="lie_trotter", steps=8, horizon=1.0).train()
+    stack = StackedDepth(lambda: VectorField(64, 4, 4.0), Way("lie_trotter", 8, 1.0)).train()
     stack.gradient_checkpointing = checkpointing
     x0 = torch.randn(8, 65, 64)
     with PeakMemory() as memory:

@@ -43,7 +43,7 @@ def test_kept_states_carry_gradient_unless_detached():
 
 
 class Square(Penalty):
-    def __call__(self, step):
+    def running(self, step):
         return step.before.square().mean()
 
 

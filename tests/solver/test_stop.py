@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from odevit.field.dynamics import Dynamics, Field
-from odevit.solver import Moment, make_solver, make_stop, solve, solve_until
+from odevit.solver import Moment, make_stop, solve
 from odevit.solver.stop import BoundStop, KlStop, VelocityStop
 
 
@@ -37,9 +37,7 @@ RATES = [5.0, 0.1, 2.0, 0.5]
 
 def run(stop, steps=40, read=None, rates=RATES):
     field = Decay(rates).eval()
-    solution = solve_until(
-        field, start(rates), solver=make_solver("heun"), steps=steps, t1=20.0, stop=make_stop(stop), read=read
-    )
+    solution = solve(field, start(rates), solver="heun", steps=steps, t1=20.0, stop=stop, read=read)
     return field, solution
 
 
@@ -129,4 +127,4 @@ def test_a_head_is_needed_for_logits_and_evaluation_for_leaving():
         run("kl")
     field = Decay(RATES).train()
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
-        solve_until(field, start(RATES), solver=make_solver("euler"), steps=4, t1=1.0, stop=make_stop("velocity"))
+        solve(field, start(RATES), solver="euler", steps=4, t1=1.0, stop="velocity")

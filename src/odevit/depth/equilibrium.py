@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from odevit.depth.base import AS_CONFIGURED, DEPTHS, Depth, Integration
-from odevit.errors import ConfigError
+from odevit.depth.meaning import DEPTHS, Depth, refuse
 from odevit.field.dynamics import Field
-from odevit.shapes import Tokens
-from odevit.solver import FixedStepSolver, Save, Solution, Stats, make_solver, solve
-from odevit.solver.anderson import anderson
+from odevit.solver import FixedStepSolver, Save, Solution, Solver, Stats, Way, anderson, solve
+from odevit.tokens import Tokens
 
 WARM_UP = 6
 """Steps along the trajectory, to the horizon, before the search begins.
 
 A field may have several rest points. The one that is meant is the one whose basin the image lies in; a few coarse steps
-of the model's own go there, and Anderson's method then finds the bottom.
+of the model's own lead there, and Anderson's method then finds the bottom.
 """
 SEARCH = 60
 """Evaluations after which the search ends."""
@@ -33,63 +32,78 @@ class EquilibriumDepth(Depth):
 
     `step` is one step of the model's own solver, with its own length: x* is what the model comes to when it is given
     more and more of its steps. Runge-Kutta and exponential methods stand still exactly where f(x*) = 0; a splitting
-    does a little beside it, and the distance falls with the length of the step. Another solver names another map:
+    does so a little beside it, and the distance falls with the length of the step. Another solver names another map:
     solver="exponential_euler" gives the rest point of the equation itself.
 
     It is a deep equilibrium model (Bai et al. 2019) with the weights of an ODE: where trajectories have come to rest,
     the same checkpoint gives the same answers. Inference only; train with depth="ode".
     """
 
-    def __init__(self, make_field: Callable[[], Field], *, solver: str, steps: int, horizon: float) -> None:
-        super().__init__(make_field, solver=solver, steps=steps, horizon=horizon)
+    trainable = False
+    shares_field = True
+
+    def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
+        super().__init__(make_field, way)
         self.field = make_field()
 
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+        """Another map to iterate, its step as long as the model's own; `steps` is the most that the search takes."""
+        if horizon is not None:
+            refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
+        most = SEARCH if steps is None else steps
+        return Way(self.way.solver if solver is None else solver, most, most * self.way.step)
+
     @torch.no_grad()
-    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        """The rest point of each sample; `how.steps` is the largest number of steps that the search may try."""
-        self._check(how)
-        approach = solve(self.field, x0, solver=self._method(AS_CONFIGURED), steps=WARM_UP, t1=self.horizon)
-        method, h = self._method(how), self.horizon / self.steps
-        cost = method.evaluations(len(self.field.dynamics(x0[:1]).components))
+    def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
+        """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
+        way = self.choose(None, None, None) if way is None else way
+        assert way is not None  # choose always gives one
+        self._check(way, options)
+        approach = solve(self.field, x0, solver=self.way.method, steps=WARM_UP, t1=self.way.horizon)
+        method = way.method
+        assert isinstance(method, FixedStepSolver)  # _check has seen to it
 
         def step(x: Tensor, samples: Tensor) -> Tensor:
-            return method.step(self.field.dynamics(x0[samples]), x, self.horizon, h).to(x.dtype)
+            return method.step(self.field.dynamics(x0[samples]), x, self.way.horizon, way.step).to(x.dtype)
 
-        found = anderson(step, approach.state, iterations=how.steps or SEARCH)
-        evaluations = found.evaluations * cost + approach.stats.nfe
-        restless = int((found.residual > RESTLESS).sum())
+        rest = anderson(step, approach.state, iterations=way.steps)
+        cost = method.evaluations(len(self.field.dynamics(x0[:1]).components))
+        evaluations = rest.evaluations * cost + approach.stats.nfe
+        restless = int((rest.residual > RESTLESS).sum())
         return Solution(
-            state=found.state,
+            state=rest.state,
             time=math.inf,
-            stats=Stats(nfe=int(evaluations.max()), steps=int(found.evaluations.max())),
+            stats=Stats(nfe=int(evaluations.max()), steps=int(rest.evaluations.max())),
             evaluations=evaluations,
-            failure=None if restless == 0 else self._restless(restless, len(x0)),
+            failure=None if restless == 0 else _restless(restless, len(x0)),
+            way=way,
         )
 
-    def _method(self, how: Integration) -> FixedStepSolver:
-        """Whose step is iterated."""
-        method = make_solver(self.solver if how.solver is None else how.solver)
-        if isinstance(method, FixedStepSolver):
-            return method
-        raise ConfigError(
-            "an equilibrium",
-            [f"{type(method).__name__} makes no map of one step; pass solver='exponential_euler', which needs one"],
-        )
+    def describe(self) -> str:
+        return "the rest point of dx/dt = G(x) + F(x) - leak (x - x0)"
 
-    def _restless(self, count: int, samples: int) -> str:
+    def export_problem(self, way: Way) -> str | None:
         return (
-            f"No rest point was found for {count} of {samples} samples; their state is the one with the smallest "
-            "velocity on the way. See where they go with depth='ode' and a long horizon."
+            "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
         )
 
-    def _check(self, how: Integration) -> None:
-        kept = Save.parse(how.save)
+    def _check(self, way: Way, options: dict[str, Any]) -> None:
         problems = []
         if self.field.training:
             problems.append("there is no gradient through the search; call model.eval(), and train with depth='ode'")
-        if how.horizon is not None:
-            problems.append(f"horizon={how.horizon} was given, but a rest point has none; leave it out")
-        if kept.steps or kept.attentions or how.penalties or how.adjoint or how.stop is not None:
+        for method in {type(self.way.method), type(way.method)}:
+            if not issubclass(method, FixedStepSolver):
+                problems.append(
+                    f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
+                )
+        keep = Save.parse(options.pop("save", None))
+        if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
-        if problems:
-            raise ConfigError("an equilibrium", problems)
+        refuse("an equilibrium", problems)
+
+
+def _restless(count: int, samples: int) -> str:
+    return (
+        f"No rest point was found for {count} of {samples} samples; their state is the one with the smallest "
+        "velocity on the way. See where they go with depth='ode' and a long horizon."
+    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from torch import nn
 
-from odevit.depth.base import AS_CONFIGURED, DEPTHS, Depth, Integration
-from odevit.errors import ConfigError
+from odevit.depth.meaning import DEPTHS, Depth, refuse
 from odevit.field.dynamics import Field
-from odevit.shapes import AttentionMap, Tokens
-from odevit.solver import Save, Solution, Stats, solve
+from odevit.solver import Penalty, Save, Solution, Solver, Stats, Way, solve
+from odevit.tokens import AttentionMap, Tokens
 
 
 @DEPTHS.register("stacked")
@@ -21,32 +21,42 @@ class StackedDepth(Depth):
     that holds of fields (attention, norms, dropout) holds here; solver and horizon have no meaning.
     """
 
-    def __init__(self, make_field: Callable[[], Field], *, solver: str, steps: int, horizon: float) -> None:
-        super().__init__(make_field, solver=solver, steps=steps, horizon=horizon)
-        self.layers = nn.ModuleList(make_field() for _ in range(steps))
+    def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
+        super().__init__(make_field, way)
+        self.layers = nn.ModuleList(make_field() for _ in range(way.steps))
 
-    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        given: dict[str, object] = {
-            "solver": how.solver,
-            "steps": how.steps,
-            "horizon": how.horizon,
-            "adjoint": how.adjoint or None,
-            "stop": how.stop,
-        }
-        problems = [
-            f"{name}={value!r} was given, but {self.steps} untied layers are no equation to integrate; leave it out"
-            for name, value in given.items()
-            if value is not None
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+        given = {"solver": solver, "steps": steps, "horizon": horizon}
+        refuse("a stacked depth", [self._refusal(name, value) for name, value in given.items() if value is not None])
+        return None
+
+    def forward(
+        self,
+        x0: Tokens,
+        way: Way | None = None,
+        *,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        adjoint: bool = False,
+        stop: Any = None,
+        read: Any = None,
+    ) -> Solution:
+        penalties = penalties or {}
+        given = {"way": way, "adjoint": adjoint or None, "stop": stop}
+        problems = [self._refusal(name, value) for name, value in given.items() if value is not None]
+        problems += [
+            f"the penalty {name!r} asks where a field comes to rest, which a stack has no way of doing; leave it out"
+            for name, penalty in penalties.items()
+            if penalty.is_terminal()
         ]
-        if problems:
-            raise ConfigError("a stacked depth", problems)
-        keep = Save.parse(how.save)
-        chosen = keep.chosen(self.steps)
+        refuse("a stacked depth", problems)
+        keep, layers = Save.parse(save), len(self.layers)
+        chosen = keep.chosen(layers)
 
         x = x0
         states: list[Tokens] = [x0] if 0 in chosen else []
         attentions: list[AttentionMap] = []
-        totals = {name: x0.new_zeros(()) for name in how.penalties or {}}
+        totals = {name: x0.new_zeros(()) for name in penalties}
         for number, layer in enumerate(self.layers, start=1):
             block = solve(
                 layer,
@@ -54,20 +64,26 @@ class StackedDepth(Depth):
                 solver="lie_trotter",
                 steps=1,
                 save=Save(attentions=keep.attentions),
-                penalties=how.penalties,
+                penalties=penalties,
                 checkpoint=self.gradient_checkpointing and self.training,
             )
             x = block.state
             attentions.extend(block.attentions)
-            totals = {name: total + block.penalties[name] / self.steps for name, total in totals.items()}
+            totals = {name: total + block.penalties[name] / layers for name, total in totals.items()}
             if number in chosen:
                 states.append(x)
         return Solution(
             state=x,
-            time=float(self.steps),
-            stats=Stats(nfe=self.steps, steps=self.steps),
+            time=float(layers),
+            stats=Stats(nfe=layers, steps=layers),
             states=tuple(state.detach() for state in states) if keep.detach else tuple(states),
             times=tuple(float(n) for n in sorted(chosen)),
-            attentions=tuple(each.detach() for each in attentions) if keep.detach else tuple(attentions),
+            attentions=tuple(map_.detach() for map_ in attentions) if keep.detach else tuple(attentions),
             penalties=totals,
         )
+
+    def describe(self) -> str:
+        return f"{len(self.layers)} untied layers"
+
+    def _refusal(self, name: str, value: object) -> str:
+        return f"{name}={value!r} was given, but {len(self.layers)} untied layers are no equation; leave it out"

@@ -9,11 +9,11 @@ from odevit.field.attention import L2Attention as L2Attention
 from odevit.field.branch import Branch as Branch
 from odevit.field.dynamics import Dynamics as Dynamics
 from odevit.field.dynamics import Field as Field
-from odevit.field.initialisation import spectral_ as spectral_
 from odevit.field.mlp import Mlp as Mlp
 from odevit.field.norm import NORMS as NORMS
 from odevit.field.norm import CenterNorm as CenterNorm
 from odevit.field.norm import LayerNorm as LayerNorm
 from odevit.field.norm import RMSNorm as RMSNorm
 from odevit.field.projection import Projection as Projection
+from odevit.field.projection import spectral_ as spectral_
 from odevit.field.vector_field import VectorField as VectorField

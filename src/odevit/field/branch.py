@@ -12,7 +12,7 @@ from odevit.field.dropout import draw_mask, draw_path_mask
 from odevit.field.dynamics import Component, Observer
 from odevit.field.norm import NORMS
 from odevit.field.time import TimeModulation
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 class Body(Protocol):

@@ -19,5 +19,5 @@ def draw_mask(probability: float, shape: tuple[int, ...], like: Tensor) -> Tenso
 
 
 def draw_path_mask(probability: float, like: Tensor) -> Tensor | None:
-    """One number a sample: the whole component is dropped for the whole trajectory."""
+    """One number per sample: the whole component is dropped for the whole trajectory."""
     return draw_mask(probability, (like.shape[0],) + (1,) * (like.ndim - 1), like)

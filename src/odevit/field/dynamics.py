@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from odevit.shapes import AttentionMap, Tokens
+from odevit.tokens import AttentionMap, Tokens
 
 Observer = Callable[[AttentionMap], None]
 """Is handed every attention map as it is made, with its gradient."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from odevit.field.dynamics import Observer
 from odevit.field.projection import Projection
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 class Mlp(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from odevit.registry import Registry
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 NORMS: Registry[type[nn.Module]] = Registry("norm")
 

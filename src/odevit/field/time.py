@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 class TimeModulation(nn.Module):

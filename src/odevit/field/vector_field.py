@@ -10,7 +10,7 @@ from odevit.field.attention import ATTENTIONS, Attention
 from odevit.field.branch import Branch
 from odevit.field.dynamics import Dynamics, Field
 from odevit.field.mlp import Mlp
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 class VectorField(Field):

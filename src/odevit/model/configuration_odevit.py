@@ -6,31 +6,20 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from transformers import PreTrainedConfig
+from odevit.errors import ConfigError, is_number, is_whole
+from odevit.field import NORMS
+from odevit.model.configuration_equation import EquationConfig, one_of
+from odevit.model.pooling import POOLINGS
+from odevit.model.presets import PRESETS
+from odevit.model.tokenizer import TOKENIZERS
 
-from odevit.errors import ConfigError
-from odevit.version import __version__
 
-
-class OdeViTConfig(PreTrainedConfig):
+class OdeViTConfig(EquationConfig):
     """Everything that defines an ODE-ViT. The defaults are our own small model with an attractor.
 
     Args:
         hidden_size: D, the width of the tokens.
-        num_attention_heads: H; divides `hidden_size`.
-        mlp_ratio: hidden width of the MLP over D.
-        attention: `dot`, `l2`, `cosine` or `hopfield`.
-        norm: `center`, `layer` or `rms`, inside the field.
-        leak: pull towards the embedded image; 0 is the paper's equation.
-        bias: whether the field's projections have one.
-        residual_scale: start value of a learned per-channel factor on each component, or None.
-        time_conditioned: whether the field knows the time.
-        attention_dropout, hidden_dropout, drop_path: probabilities, one mask per trajectory.
         embedding_dropout: probability of the dropout on the embedded image.
-        depth: `ode`, `equilibrium` for its rest point, or `stacked` for an ordinary ViT with `steps` untied layers.
-        solver: how the model is integrated unless told otherwise.
-        steps: N, the number of steps; N means N.
-        horizon: T, the length of the trajectory; a step is T/N long.
         image_size, num_channels: of the images.
         tokenizer: `patch` or `conv`.
         patch_size: side of a patch (tokenizer `patch`).
@@ -41,28 +30,15 @@ class OdeViTConfig(PreTrainedConfig):
         init: `spectral` (every projection of the field starts with spectral norm 1) or `normal`.
         initializer_range: standard deviation of everything that is not initialised spectrally.
         image_mean, image_std: pixel statistics the model was trained with, for the image processor.
+
+    The arguments of the equation are those of `EquationConfig`.
     """
 
     model_type = "odevit"
     keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
 
     hidden_size: int = 256
-    num_attention_heads: int = 4
-    mlp_ratio: float = 1.0
-    attention: str = "dot"
-    norm: str = "layer"
-    leak: float = 1.0
-    bias: bool = False
-    residual_scale: float | None = None
-    time_conditioned: bool = False
-    attention_dropout: float = 0.0
-    hidden_dropout: float = 0.0
-    drop_path: float = 0.0
     embedding_dropout: float = 0.0
-    depth: str = "ode"
-    solver: str = "lie_trotter"
-    steps: int = 12
-    horizon: float = 6.0
     image_size: int = 32
     num_channels: int = 3
     tokenizer: str = "patch"
@@ -77,7 +53,6 @@ class OdeViTConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     image_mean: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
     image_std: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
-    odevit_version: str = __version__
 
     def __post_init__(self, **kwargs: Any) -> None:
         misspelt = [
@@ -91,15 +66,8 @@ class OdeViTConfig(PreTrainedConfig):
             raise ConfigError("OdeViTConfig", problems)
 
     @classmethod
-    def own_fields(cls) -> list[str]:
-        """The names of what this class adds to Hugging Face's configuration, for users to set."""
-        return [name for name in cls.__annotations__ if name != "odevit_version"]
-
-    @classmethod
     def preset(cls, name: str, **overrides: Any) -> OdeViTConfig:
         """A named configuration, see `PRESETS`; keyword arguments replace parts of it."""
-        from odevit.model.presets import PRESETS
-
         return cls(**{**PRESETS[name], **overrides})
 
     @classmethod
@@ -113,73 +81,45 @@ class OdeViTConfig(PreTrainedConfig):
             )
         return super().from_dict(dict(config_dict), **kwargs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content of config.json, with the version of the library that writes it."""
-        return {**super().to_dict(), "odevit_version": __version__}
-
     def problems(self) -> list[str]:
         """All that is wrong, as sentences."""
-        from odevit.depth import DEPTHS
-        from odevit.field import ATTENTIONS, NORMS
-        from odevit.model.pooling import POOLINGS
-        from odevit.model.tokenizer import TOKENIZERS
-        from odevit.registry import Registry
-        from odevit.solver import SOLVERS
-
-        named: list[tuple[Registry[Any], object]] = [
-            (ATTENTIONS, self.attention),
-            (NORMS, self.norm),
-            (DEPTHS, self.depth),
-            (SOLVERS, self.solver),
-            (TOKENIZERS, self.tokenizer),
-            (POOLINGS, self.pooling),
+        problems = self.equation_problems()
+        problems += [
+            problem
+            for registry, name in ((TOKENIZERS, self.tokenizer), (POOLINGS, self.pooling))
+            if (problem := registry.problem(name))
         ]
-        if self.final_norm is not None:
-            named.append((NORMS, self.final_norm))
-        found = [problem for registry, name in named if (problem := registry.problem(name))]
-        if self.init not in ("spectral", "normal"):
-            found.append(f"unknown init {self.init!r}; known: normal, spectral.")
+        if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
+            problems.append(problem)
+        problems += one_of("init", self.init, ("spectral", "normal"))
+        whole = ("hidden_size", "num_attention_heads", "image_size", "num_channels", "patch_size")
+        problems += self.expect(whole, "a whole number, at least 1", lambda value: is_whole(value, 1))
+        problems += self.expect(("num_register_tokens",), "0 or more", is_whole)
+        problems += self.expect(("horizon",), "a number > 0", lambda value: is_number(value) and value > 0)
+        problems += self.expect(
+            ("embedding_dropout",), "a probability in [0, 1)", lambda value: is_number(value) and 0 <= value < 1
+        )
+        if problems:
+            return problems  # what follows computes with these numbers
 
-        def check(name: str, fine: bool, wanted: str) -> None:
-            if not fine:
-                found.append(f"{name}={getattr(self, name)!r}; expected {wanted}")
-
-        for name in ("hidden_size", "num_attention_heads", "steps", "image_size", "num_channels", "patch_size"):
-            check(name, _whole(getattr(self, name)) and getattr(self, name) >= 1, "a whole number, at least 1")
-        check("num_register_tokens", _whole(self.num_register_tokens) and self.num_register_tokens >= 0, "0 or more")
-        for name in ("mlp_ratio", "horizon"):
-            check(name, _number(getattr(self, name)) and getattr(self, name) > 0, "a number > 0")
-        check("leak", _number(self.leak) and self.leak >= 0, "a number >= 0")
-        for name in ("attention_dropout", "hidden_dropout", "drop_path", "embedding_dropout"):
-            check(name, _number(getattr(self, name)) and 0 <= getattr(self, name) < 1, "a probability in [0, 1)")
-        if found:
-            return found  # what follows computes with these numbers
-
-        if self.hidden_size % self.num_attention_heads:
-            found.append(
-                f"num_attention_heads={self.num_attention_heads} does not divide hidden_size={self.hidden_size}; "
-                f"choose one of {[n for n in range(1, 33) if self.hidden_size % n == 0]}"
-            )
+        problems += self.head_problems(self.hidden_size, int(self.num_attention_heads or 1))
         if self.hidden_size < 2:
-            found.append("hidden_size=1; expected at least 2, for a norm of one channel is no norm")
-        stride = self.patch_size if self.tokenizer == "patch" else 2 ** (len(self.tokenizer_channels) + 1)
+            problems.append("hidden_size=1; expected at least 2: the norm of a single channel says nothing")
+        tokenizer = TOKENIZERS[self.tokenizer]
+        stride = tokenizer.stride_of(self.patch_size, self.tokenizer_channels)
         if self.image_size % stride:
-            found.append(
+            problems.append(
                 f"image_size={self.image_size} is not a multiple of the {stride} pixels of a token; "
-                + ("change patch_size" if self.tokenizer == "patch" else "change tokenizer_channels or image_size")
+                f"change {tokenizer.setting}"
             )
-        if self.pooling == "cls" and not self.use_cls_token:
-            found.append("pooling='cls' needs use_cls_token=True; or choose pooling='mean' or 'attention'")
+        if POOLINGS[self.pooling].needs_cls and not self.use_cls_token:
+            free = " or ".join(repr(name) for name, kind in POOLINGS.items() if not kind.needs_cls)
+            problems.append(f"pooling={self.pooling!r} needs use_cls_token=True; or choose pooling={free}")
         if self.register_positions and not self.num_register_tokens:
-            found.append("register_positions=True, but num_register_tokens=0; set one of the two")
-        for name in ("image_mean", "image_std"):
-            check(name, len(getattr(self, name)) == self.num_channels, f"{self.num_channels} numbers, one a channel")
-        return found
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+            problems.append("register_positions=True, but num_register_tokens=0; set one of the two")
+        problems += self.expect(
+            ("image_mean", "image_std"),
+            f"{self.num_channels} numbers, one per channel",
+            lambda values: len(values) == self.num_channels,
+        )
+        return problems

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.model.configuration_odevit import OdeViTConfig
-from odevit.model.layout import TokenLayout
 from odevit.model.tokenizer import TOKENIZERS
-from odevit.shapes import Pixels, Tokens
+from odevit.tokens import Pixels, TokenLayout, Tokens
 
 
 class Embedding(nn.Module):

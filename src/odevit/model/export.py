@@ -8,35 +8,26 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from odevit.model.modeling_odevit import OdeViTForImageClassification
-from odevit.shapes import Logits, Pixels
-from odevit.solver import FixedStepSolver, make_solver
+from odevit.model.protocol import Askable
+from odevit.solver import Way
+from odevit.tokens import Logits, Pixels
 
 
 class _Logits(nn.Module):
-    """pixel_values -> logits, with the integration settled."""
+    """pixel_values -> logits, the way to integrate settled."""
 
-    def __init__(
-        self,
-        model: OdeViTForImageClassification,
-        solver: str | None,
-        steps: int | None,
-        horizon: float | None,
-    ) -> None:
+    def __init__(self, model: nn.Module, way: Way | None) -> None:
         super().__init__()
         self.model = model
-        self.settings = {"solver": solver, "steps": steps, "horizon": horizon}
+        self.way = way
 
     def forward(self, pixel_values: Pixels) -> Logits:
-        return self.model(pixel_values, **self.settings).logits
+        output = self.model(pixel_values, way=self.way)
+        return output if isinstance(output, torch.Tensor) else output.logits
 
 
 def export_program(
-    model: OdeViTForImageClassification,
-    *,
-    solver: str | None = None,
-    steps: int | None = None,
-    horizon: float | None = None,
+    model: Askable, *, solver: str | None = None, steps: int | None = None, horizon: float | None = None
 ) -> ExportedProgram:
     """The model as a `torch.export` program that takes any batch size; solver, steps and horizon become part of it."""
     frozen, example, dynamic = _prepare(model, solver, steps, horizon)
@@ -44,7 +35,7 @@ def export_program(
 
 
 def export_onnx(
-    model: OdeViTForImageClassification,
+    model: Askable,
     path: str | os.PathLike[str],
     *,
     solver: str | None = None,
@@ -71,16 +62,15 @@ def export_onnx(
 
 
 def _prepare(
-    model: OdeViTForImageClassification, solver: str | None, steps: int | None, horizon: float | None
+    model: Askable, solver: str | None, steps: int | None, horizon: float | None
 ) -> tuple[nn.Module, torch.Tensor, dict[str, dict[int, Dim]]]:
+    assert isinstance(model, nn.Module)
     if model.training:
         raise ValueError("the model is in training mode, its dropout would be part of the graph; call model.eval()")
-    name = solver or model.config.solver
-    if model.config.depth == "ode" and not isinstance(make_solver(name), FixedStepSolver):
-        raise ValueError(
-            f"the solver {name!r} chooses its steps while it runs and has no fixed graph to export; "
-            "pass a fixed-step one, for example solver='rk4', steps=24"
-        )
-    config = model.config
-    example = torch.zeros(2, config.num_channels, config.image_size, config.image_size, device=model.device)
-    return _Logits(model, solver, steps, horizon).eval(), example, {"pixel_values": {0: Dim("batch")}}
+    way = model.depth.choose(solver, steps, horizon)
+    problem = model.depth.export_problem(way or model.way)
+    if problem is not None:
+        raise ValueError(problem)
+    like = next(model.parameters())
+    example = torch.zeros(2, model.config.num_channels, *model.image_size, device=like.device)
+    return _Logits(model, way).eval(), example, {"pixel_values": {0: Dim("batch")}}

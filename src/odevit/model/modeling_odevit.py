@@ -14,16 +14,17 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from odevit.bundled import bundled_models
-from odevit.depth import DEPTHS, Integration
-from odevit.field import NORMS, VectorField
+from odevit.depth import DEPTHS, Depth
+from odevit.field import NORMS
+from odevit.model.configuration_equation import make_field
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
-from odevit.model.image_processor import make_image_processor
-from odevit.model.layout import TokenLayout
 from odevit.model.pooling import POOLINGS
+from odevit.model.processor import make_image_processor
+from odevit.model.protocol import Askable
 from odevit.model.weights import initialise, refuse_foreign_weights
-from odevit.shapes import AttentionMap, Logits, Pixels, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop
+from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
+from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 
 @dataclass
@@ -32,10 +33,10 @@ class OdeViTModelOutput(ModelOutput):
 
     Args:
         last_hidden_state: x(T) after the final norm.
-        pooler_output: one vector an image.
+        pooler_output: one vector per image.
         hidden_states: x at every step, the start included, when asked for.
         attentions: one map for each evaluation of the field, with gradient, when asked for.
-        trajectory: the whole `Solution`: saved states and times, penalties, status.
+        trajectory: the whole `Solution`: saved states and times, penalties, status, and the way it was integrated.
         stats: evaluations and steps.
     """
 
@@ -102,11 +103,10 @@ class OdeViTModel(OdeViTPreTrainedModel):
 
     def __init__(self, config: OdeViTConfig) -> None:
         super().__init__(config)
+        make_norm: Any = nn.Identity if config.final_norm is None else NORMS[config.final_norm]
         self.embedding = Embedding(config)
-        self.depth = DEPTHS[config.depth](
-            lambda: make_field(config), solver=config.solver, steps=config.steps, horizon=config.horizon
-        )
-        self.norm = nn.Identity() if config.final_norm is None else _make_norm(config.final_norm, config.hidden_size)
+        self.depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
+        self.norm = make_norm(config.hidden_size)
         self.pooling = POOLINGS[config.pooling](config.hidden_size)
         self.post_init()
 
@@ -119,6 +119,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
         self,
         pixel_values: Pixels,
         *,
+        way: Way | None = None,
         solver: str | Solver | None = None,
         steps: int | None = None,
         horizon: float | None = None,
@@ -137,11 +138,12 @@ class OdeViTModel(OdeViTPreTrainedModel):
 
         Args:
             pixel_values: [batch, channel, height, width], normalised.
-            solver, steps, horizon: how to integrate this time; the weights do not change.
+            way: how to integrate this time, as a `Way`; the weights do not change.
+            solver, steps, horizon: the same in single words; what is not given is the model's own.
             save: what to keep of the trajectory: "all", step numbers, or a `Save`.
             penalties: costs to accumulate along the trajectory.
             adjoint: gradients by the adjoint equation (solver `dopri5`, needs torchdiffeq).
-            stop: let each sample stop by itself: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
+            stop: let each sample stop on its own: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
                 `trajectory.evaluations` says how far each went. Evaluation only.
             read: states to logits, for a `stop` that asks the head; the classifier brings its own.
             depth: "equilibrium" solves for the rest point instead of integrating, with the same weights.
@@ -155,10 +157,16 @@ class OdeViTModel(OdeViTPreTrainedModel):
         keep = Save.parse(save)
         keep = Save("all" if wants_states else keep.steps, keep.attentions or bool(wants_maps), keep.detach)
 
-        x0 = self.embedding(pixel_values, interpolate_pos_encoding)
-        how = Integration(solver, steps, horizon, keep, penalties, adjoint, stop, read)
-        chosen = self.depth if depth is None else self.depth.seen_as(depth)
-        solution: Solution = chosen(x0, how)
+        meaning: Depth = self.depth if depth is None else self.depth.seen_as(depth)
+        solution: Solution = meaning(
+            self.embedding(pixel_values, interpolate_pos_encoding),
+            meaning.choose(solver, steps, horizon) if way is None else way,
+            save=keep,
+            penalties=penalties,
+            adjoint=adjoint,
+            stop=stop,
+            read=read,
+        )
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
@@ -191,7 +199,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
             )
 
 
-class OdeViTForImageClassification(OdeViTPreTrainedModel):
+class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):  # type: ignore[misc]
     """OdeViTModel with a linear head."""
 
     def __init__(self, config: OdeViTConfig) -> None:
@@ -200,13 +208,23 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
         self.post_init()
 
+    @property
+    def depth(self) -> Depth:  # type: ignore[override]
+        """What depth means here."""
+        return self.odevit.depth
+
+    def embed(self, pixels: Pixels) -> Tokens:
+        return self.odevit.embedding(pixels)
+
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
-        """Where CLS, patches and registers stand."""
         return self.odevit.layout(height, width)
 
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
-        """What the head would say of a state anywhere on a trajectory."""
         return self.classifier(self.odevit.readout(state, layout)[1])
+
+    def reading(self, state: Tokens) -> tuple[Tensor, str]:
+        pooling = self.odevit.pooling
+        return pooling.weights(self.odevit.norm(state), self.layout()), pooling.query
 
     def forward(
         self,
@@ -217,7 +235,7 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
     ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
         """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
 
-        `options` are those of `OdeViTModel`: solver, steps, horizon, stop, depth, save, output_attentions, ...
+        `options` are those of `OdeViTModel`: way, solver, steps, horizon, stop, depth, save, output_attentions, ...
         """
         if options.get("stop") is not None:
             layout = self.layout(*pixel_values.shape[2:])
@@ -233,27 +251,3 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel):
             stats=encoded.stats,
         )
         return output if return_dict is None or return_dict else output.to_tuple()
-
-
-def make_field(config: OdeViTConfig) -> VectorField:
-    """The vector field that a configuration describes."""
-    return VectorField(
-        config.hidden_size,
-        config.num_attention_heads,
-        config.mlp_ratio,
-        attention=config.attention,
-        norm=config.norm,
-        # A stack of different layers has no equation, and nothing to be pulled back to.
-        leak=config.leak if config.depth != "stacked" else 0.0,
-        bias=config.bias,
-        residual_scale=config.residual_scale,
-        time_conditioned=config.time_conditioned,
-        attention_dropout=config.attention_dropout,
-        dropout=config.hidden_dropout,
-        drop_path=config.drop_path,
-    )
-
-
-def _make_norm(name: str, dim: int) -> nn.Module:
-    make: Any = NORMS[name]
-    return make(dim)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from odevit.registry import Registry
-from odevit.shapes import Pixels
+from odevit.tokens import Pixels
 
 TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
 
@@ -19,6 +20,13 @@ class Tokenizer(nn.Module, ABC):
     """[B, C, H, W] -> [B, D, H/s, W/s], s the stride."""
 
     stride: int
+    setting: ClassVar[str]
+    """What decides about the stride, for an error."""
+
+    @staticmethod
+    @abstractmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        """s, before anything is made."""
 
     @abstractmethod
     def forward(self, pixels: Pixels) -> Tensor:
@@ -29,10 +37,16 @@ class Tokenizer(nn.Module, ABC):
 class PatchTokenizer(Tokenizer):
     """One convolution whose kernel is its stride: every patch on its own, as in ViT."""
 
+    setting = "patch_size"
+
     def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
         super().__init__()
-        self.stride = patch_size
+        self.stride = self.stride_of(patch_size, hidden)
         self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+
+    @staticmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        return patch_size
 
     def forward(self, pixels: Pixels) -> Tensor:
         return self.projection(pixels)
@@ -46,15 +60,21 @@ class ConvTokenizer(Tokenizer):
     halves the resolution.
     """
 
+    setting = "tokenizer_channels or image_size"
+
     def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
         super().__init__()
         widths = [channels, *hidden, dim]
-        self.stride = 2 ** (len(widths) - 1)
+        self.stride = self.stride_of(patch_size, hidden)
         self.convolutions = nn.ModuleList(
             nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
             for before, after in itertools.pairwise(widths)
         )
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+
+    @staticmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        return 2 ** (len(hidden) + 1)
 
     def forward(self, pixels: Pixels) -> Tensor:
         # Channels last: twice as fast on a CPU, and the grid then lies in memory as the tokens that it becomes.

@@ -27,7 +27,7 @@ def initialise(module: nn.Module, config: OdeViTConfig) -> None:
         hf_init.trunc_normal_(module.weight, std=std)
         hf_init.zeros_(module.bias)
     elif isinstance(module, nn.Conv2d):
-        if config.tokenizer == "patch":
+        if module.stride == module.kernel_size:  # patches that do not overlap: a linear map, as in the field
             _project(module.weight, config)
         else:
             hf_init.kaiming_normal_(module.weight, nonlinearity="relu")

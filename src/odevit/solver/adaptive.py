@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.solver.base import Solver
-from odevit.solver.runge_kutta import combine
+from odevit.solver.method import Solver
+from odevit.solver.runge_kutta import Tableau, combine
 from odevit.solver.save import Save
 from odevit.solver.solution import Solution, Stats
-from odevit.solver.tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
 """A step is aimed a little short of the tolerance and changes by at most these factors at a time."""

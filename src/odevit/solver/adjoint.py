@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.solver.base import Solver
-from odevit.solver.dopri5 import Dopri5
+from odevit.solver.embedded import Dopri5
+from odevit.solver.method import Solver
 from odevit.solver.save import Save
 from odevit.solver.solution import Solution, Stats
 

@@ -1,14 +1,17 @@
-"""R = 1/T int_0^T r(x, x', P) dt: costs of a trajectory, added up while it is integrated."""
+"""R = 1/T int_0^T r(x, x', P) dt + q(x(T)): costs of a trajectory, added up while it is integrated."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.shapes import AttentionMap
+from odevit.registry import Registry
+from odevit.tokens import AttentionMap
+
+PENALTIES: Registry[type[Penalty]] = Registry("penalty")
 
 
 @dataclass(frozen=True)
@@ -17,11 +20,9 @@ class Step:
 
     Args:
         dynamics: the equation.
-        t, h: when it began and how long it was.
+        t, h: when the step began and how long it was.
         before, after: the states at its two ends.
         attentions: the maps that were made on the way.
-        left: how many steps are still to come.
-        steps: how many there are in all.
     """
 
     dynamics: Dynamics
@@ -30,8 +31,6 @@ class Step:
     before: Tensor
     after: Tensor
     attentions: tuple[AttentionMap, ...]
-    left: int
-    steps: int
 
     @property
     def velocity(self) -> Tensor:
@@ -39,12 +38,29 @@ class Step:
         return (self.after - self.before) / self.h
 
 
-class Penalty(ABC):
-    """r(step), a scalar. The loop adds h r / T, so a penalty does not depend on the number of steps."""
+class Penalty:
+    """1/T int r dt + q(x(T)): a subclass has a running cost r, a terminal cost q, or both.
 
-    needs_attentions: bool = False
+    A new one is a dataclass in one file with `@PENALTIES.register(name)`; its fields become options of the recipes.
+    """
+
+    needs_attentions: ClassVar[bool] = False
     """Whether it looks at attention maps; they cost the fused kernel, so they are made only when needed."""
 
-    @abstractmethod
-    def __call__(self, step: Step) -> Tensor:
-        """The cost of one step, per unit of time."""
+    def running(self, step: Step) -> Tensor:
+        """r: the cost of one step per unit of time. The loop takes the mean, so that N does not matter."""
+        raise NotImplementedError(f"{type(self).__name__} has no running cost")
+
+    def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
+        """q: what the last state costs, where the trajectory ended at the time t."""
+        raise NotImplementedError(f"{type(self).__name__} has no terminal cost")
+
+    @classmethod
+    def is_running(cls) -> bool:
+        """Whether it has a cost along the way."""
+        return cls.running is not Penalty.running
+
+    @classmethod
+    def is_terminal(cls) -> bool:
+        """Whether it has a cost at the end; that takes a field to go on from there."""
+        return cls.terminal is not Penalty.terminal

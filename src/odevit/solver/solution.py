@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from odevit.shapes import AttentionMap
+from odevit.solver.way import Way
+from odevit.tokens import AttentionMap
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,10 @@ class Solution:
         stats: evaluations and steps.
         states, times: the states asked for and their times.
         attentions: the attention maps, one for each evaluation, when asked for.
-        penalties: mean over time of each penalty that was accumulated in the loop.
+        penalties: what each penalty came to: its mean over time, and its cost at the end.
         failure: why an adaptive solver stopped early, or an equilibrium was not found.
-        evaluations, stop_times: of each sample, where samples went their own ways; None where all went together.
+        evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
+        way: how it was integrated; None for what has no solver, such as a stack of layers.
     """
 
     state: Tensor
@@ -52,6 +54,7 @@ class Solution:
     failure: str | None = None
     evaluations: Tensor | None = None
     stop_times: Tensor | None = None
+    way: Way | None = None
 
     @property
     def ok(self) -> bool:

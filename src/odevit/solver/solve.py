@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from odevit.errors import ConfigError
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver.adaptive import AdaptiveSolver
 from odevit.solver.adjoint import integrate_with_adjoint
-from odevit.solver.base import FixedStepSolver, Solver, make_solver
-from odevit.solver.fixed import FixedStepLoop
+from odevit.solver.loop import FixedStepLoop
+from odevit.solver.method import FixedStepSolver, Solver, make_solver
 from odevit.solver.penalty import Penalty
 from odevit.solver.save import Save
 from odevit.solver.solution import Solution
+from odevit.solver.stop import Stop, make_stop
+from odevit.solver.way import step_problems
+from odevit.tokens import Logits
+
+Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
+"""What can be integrated: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity."""
 
 
 def solve(
-    field: Field | Dynamics | Callable[[Tensor, float], Tensor],
+    field: Equation,
     x0: Tensor,
     *,
     solver: str | Solver = "heun",
@@ -30,34 +37,46 @@ def solve(
     penalties: Mapping[str, Penalty] | None = None,
     checkpoint: bool = False,
     adjoint: bool = False,
+    stop: str | Stop | None = None,
+    read: Callable[[Tensor], Logits] | None = None,
 ) -> Solution:
     """x(t1) = x(t0) + int_{t0}^{t1} f(x, t) dt.
 
     Args:
         field: a `Field`, the `Dynamics` of a trajectory, or any function f(x, t) -> velocity.
-        x0: the state at t0; of any shape when the field takes it.
+        x0: the state at t0; of any shape that the field accepts.
         solver: a name (see `SOLVERS`) or a solver object.
         steps: how many steps are made; N means N. An adaptive solver makes as many as it needs, and `steps` (then 1
-            unless given) says into how many equal parts `save` divides the way.
+            unless given) says into how many equal parts `save` divides the time.
         t0, t1: the times of the start and the end, as Python floats. t1 < t0 integrates backwards.
         save: what to keep besides the final state: "all", a sequence of step numbers, or a `Save`.
         penalties: costs to accumulate along the way, by name.
         checkpoint: recompute steps in the backward pass; memory grows with the logarithm of `steps`.
         adjoint: integrate the adjoint equation for gradients (adaptive solvers, needs torchdiffeq).
+        stop: let every sample stop when it is done, by name ("kl", "kl:0.01") or as a `Stop`; `steps` is then the most
+            that a sample takes. Without gradient. `Solution.evaluations` and `stop_times` are per sample; `time` and
+            `stats` are those of the last one to stop.
+        read: states to logits, for a `stop` that asks the head.
 
     Returns:
         A `Solution`; its `status` says how it went.
     """
-    method = make_solver(solver)
-    keep = Save.parse(save)
-    costs = dict(penalties or {})
-    _check(method, steps, t0, t1, checkpoint, adjoint, bool(costs))
+    method, keep, costs = make_solver(solver), Save.parse(save), dict(penalties or {})
+    criterion = None if stop is None else make_stop(stop)
+    problems = _problems(method, steps, t0, t1, checkpoint, adjoint, bool(costs))
+    if criterion is not None:
+        problems += _stop_problems(criterion, field, method, keep, bool(costs), read is not None)
+    if problems:
+        raise ConfigError("solve", problems)
     dynamics = dynamics_of(field, x0)
 
     if isinstance(method, FixedStepSolver):
-        assert steps is not None  # _check has seen to it
-        loop = FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, checkpoint)
-        return loop.run(x0)
+        assert steps is not None  # _problems has seen to it
+        loop = FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, checkpoint, criterion, read)
+        if criterion is None:
+            return loop.run(x0)
+        with torch.no_grad():
+            return loop.run(x0)
     assert isinstance(method, AdaptiveSolver)
     if adjoint:
         parameters = field.parameters() if isinstance(field, Field) else ()
@@ -65,7 +84,8 @@ def solve(
     return method.integrate(dynamics, x0, t0, t1, steps or 1, keep)
 
 
-def dynamics_of(field: Field | Dynamics | Callable[[Tensor, float], Tensor], x0: Tensor) -> Dynamics:
+def dynamics_of(field: Equation, x0: Tensor) -> Dynamics:
+    """The equation of the trajectory that starts at `x0`."""
     if isinstance(field, Dynamics):
         return field
     if isinstance(field, Field):
@@ -73,16 +93,16 @@ def dynamics_of(field: Field | Dynamics | Callable[[Tensor, float], Tensor], x0:
     return Dynamics({"field": lambda x, t, _: field(x, t)}, anchor=x0)
 
 
-def _check(
+def _problems(
     solver: Solver, steps: int | None, t0: float, t1: float, checkpoint: bool, adjoint: bool, penalised: bool
-) -> None:
-    """All that is wrong with the arguments, together."""
+) -> list[str]:
+    """All that is wrong with the arguments, as sentences."""
     problems = []
     fixed = isinstance(solver, FixedStepSolver)
-    if fixed and steps is None:
+    if steps is not None:
+        problems += step_problems(steps)
+    elif fixed:
         problems.append(f"{type(solver).__name__} makes fixed steps and needs to know how many; pass steps=12, say")
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-        problems.append(f"steps={steps!r}; expected a whole number, at least 1")
     if not (math.isfinite(t0) and math.isfinite(t1)):
         problems.append(f"t0={t0}, t1={t1}; expected finite times")
     elif t0 == t1:
@@ -93,5 +113,27 @@ def _check(
         problems.append("checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'")
     if not fixed and penalised:
         problems.append("penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'")
-    if problems:
-        raise ConfigError("solve", problems)
+    return problems
+
+
+def _stop_problems(
+    stop: Stop, field: Equation, solver: Solver, save: Save, penalised: bool, readable: bool
+) -> list[str]:
+    problems = []
+    if not isinstance(solver, FixedStepSolver):
+        problems.append(
+            f"stop= asks after every step, and {type(solver).__name__} chooses its own; use a fixed-step solver, "
+            "such as 'heun'"
+        )
+    if save.steps or save.attentions or penalised:
+        problems.append(
+            "with stop= samples leave at different times, so nothing is kept on the way: no save, no penalties"
+        )
+    if isinstance(field, nn.Module) and field.training:
+        problems.append("stop= is for evaluation, where every sample stops on its own; call model.eval() first")
+    if stop.needs_logits and not readable:
+        problems.append(
+            f"{type(stop).__name__} looks at logits, and there is no head to ask; use stop='velocity', or a model for "
+            "classification"
+        )
+    return problems

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from odevit.field.dynamics import Dynamics
 from odevit.registry import Registry
+from odevit.tokens import Logits
 
 STOPS: Registry[type[Stop]] = Registry("stop")
 
@@ -109,3 +111,36 @@ def make_stop(stop: str | Stop) -> Stop:
     if not tolerance > 0:
         raise ValueError(f"stop={stop!r}; expected a tolerance > 0 after the colon, such as {name}:0.01")
     return criterion(tolerance)  # type: ignore[call-arg]
+
+
+class Departures:
+    """Which samples are still under way, and with which state and after how many steps the others left.
+
+    Samples that are done leave the batch, so that only the others are computed.
+    """
+
+    def __init__(self, stop: Stop, read: Callable[[Tensor], Logits] | None, x0: Tensor, steps: int, h: float) -> None:
+        self.stop, self.steps, self.h = stop, steps, h
+        self.read = read if stop.needs_logits else None
+        self.final = x0.clone()
+        self.taken = torch.zeros(len(x0), dtype=torch.long, device=x0.device)
+        self.present = torch.arange(len(x0), device=x0.device)
+        self.logits = [] if self.read is None else [self.read(x0)]
+
+    def after(self, n: int, before: Tensor, x: Tensor, dynamics: Dynamics) -> tuple[Tensor, Dynamics]:
+        """Let go whoever is done after step `n`: the states that stay, and their equation."""
+        if self.read is not None:
+            self.logits = [*self.logits[-2:], self.read(x)]
+        if n == self.steps:
+            done = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        elif n == 1:  # one step says nothing of where it leads
+            return x, dynamics
+        else:
+            done = self.stop(Moment(self.h, before, x, self.logits))
+        if not done.any():
+            return x, dynamics
+        leaving, stay = self.present[done], ~done
+        self.final[leaving], self.taken[leaving] = x[done], n
+        self.present = self.present[stay]
+        self.logits = [logits[stay] for logits in self.logits]
+        return x[stay], dynamics.anchored(dynamics.anchor[stay])

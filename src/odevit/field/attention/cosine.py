@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from odevit.field.attention.base import ATTENTIONS, attend
 from odevit.field.attention.dot import DotProductAttention
+from odevit.field.attention.multi_head import ATTENTIONS, attend
 from odevit.field.dynamics import Observer
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 TAU = 10.0
 """The temperature LipsFormer fixes."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from odevit.field.attention.base import ATTENTIONS, Attention, attend
+from odevit.field.attention.multi_head import ATTENTIONS, Attention, attend
 from odevit.field.dynamics import Observer
 from odevit.field.projection import Projection
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 @ATTENTIONS.register("dot")

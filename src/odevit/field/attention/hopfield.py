@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odevit.field.attention.base import ATTENTIONS, Attention, attend
+from odevit.field.attention.multi_head import ATTENTIONS, Attention, attend
 from odevit.field.dynamics import Observer
 from odevit.field.projection import Projection
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 @ATTENTIONS.register("hopfield")
@@ -42,7 +42,7 @@ class HopfieldAttention(Attention):
         return mixed @ self.q_proj.weight
 
     def energy(self, x: Tokens, stored: Tokens) -> Tensor:
-        """E(x) = -1/beta sum_h sum_i logsumexp_j(beta q_i^h . k_j^h), one number a sample."""
+        """E(x) = -1/beta sum_h sum_i logsumexp_j(beta q_i^h . k_j^h), per sample."""
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(stored))
         scores = self.beta * (q @ k.transpose(-2, -1))
         return -torch.logsumexp(scores, dim=-1).sum(dim=(1, 2)) / self.beta

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from odevit.field.attention.base import ATTENTIONS, Attention, attend
+from odevit.field.attention.multi_head import ATTENTIONS, Attention, attend
 from odevit.field.dynamics import Observer
 from odevit.field.projection import Projection
-from odevit.shapes import Tokens
+from odevit.tokens import Tokens
 
 
 @ATTENTIONS.register("l2")
@@ -27,7 +27,7 @@ class L2Attention(Attention):
     def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
         root = self.head_dim**0.5
         q = self.split(self.q_proj(x))
-        # x A_h W_V^h = q_h (W_Q^hT W_V^h) / sqrt(d): a small d x d matrix a head instead of a D x D one.
+        # x A_h W_V^h = q_h (W_Q^hT W_V^h) / sqrt(d): a small d x d matrix per head instead of a D x D one.
         w_q = self.q_proj.weight.unflatten(0, (self.heads, self.head_dim))
         w_v = self.v_proj.weight.unflatten(0, (self.heads, self.head_dim))
         v = q @ (w_q @ w_v.transpose(-2, -1) / root)

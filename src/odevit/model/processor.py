@@ -1,4 +1,4 @@
-"""(image / 255 - mean) / std: which mean and std a model was trained with."""
+"""(resize(image) / 255 - mean) / std: how a picture becomes pixel_values, and what a model says about it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from torch import nn
+from transformers import ViTImageProcessorPil
+from transformers.image_utils import PILImageResampling
 
 PROCESSOR = "preprocessor_config.json"
 
@@ -22,9 +24,27 @@ class PixelStatistics:
 
     def near(self, other: PixelStatistics, tolerance: float = 5e-3) -> bool:
         """Whether two statistics are the same up to rounding: about a grey level is not worth an error."""
-        pairs = [*zip(self.mean, other.mean, strict=False), *zip(self.std, other.std, strict=False)]
-        same_length = len(self.mean) == len(other.mean) and len(self.std) == len(other.std)
-        return same_length and all(abs(a - b) <= tolerance for a, b in pairs)
+        ours, theirs = (*self.mean, *self.std), (*other.mean, *other.std)
+        same_channels = len(self.mean) == len(other.mean) and len(self.std) == len(other.std)
+        return same_channels and all(abs(a - b) <= tolerance for a, b in zip(ours, theirs, strict=True))
+
+
+def make_image_processor(config: Any) -> ViTImageProcessorPil:
+    """Hugging Face's ViT processor with the size and the pixel statistics of a model. Needs no torchvision."""
+    if not config.image_mean or not config.image_std:
+        raise ValueError(
+            "the model does not say with which pixel statistics it was trained; expected a preprocessor_config.json "
+            "with image_mean and image_std beside its weights"
+        )
+    size = config.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    return ViTImageProcessorPil(
+        size={"height": height, "width": width},
+        resample=PILImageResampling.BICUBIC,
+        image_mean=list(config.image_mean),
+        image_std=list(config.image_std),
+        do_convert_rgb=config.num_channels == 3,
+    )
 
 
 def read_processor(source: str | Path, *, download: bool = False) -> dict[str, Any] | None:

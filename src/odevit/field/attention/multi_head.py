@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from odevit.field.dynamics import Observer
 from odevit.registry import Registry
-from odevit.shapes import Heads, Tokens
+from odevit.tokens import Heads, Tokens
 
 ATTENTIONS: Registry[type[Attention]] = Registry("attention")
 

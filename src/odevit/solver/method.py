@@ -14,7 +14,7 @@ SOLVERS: Registry[type[Solver]] = Registry("solver")
 
 
 class Solver(ABC):
-    """A stateless object that knows how one step is made. Time is Python floats; the state keeps its dtype."""
+    """A stateless object that knows how to make one step. Time is Python floats; the state keeps its dtype."""
 
     order: ClassVar[int]
     """p, when the error of the whole solution falls like h^p."""
@@ -32,7 +32,7 @@ class FixedStepSolver(Solver):
 
     @abstractmethod
     def evaluations(self, components: int) -> int:
-        """How often one step evaluates the component that it evaluates most."""
+        """How many times one step evaluates the component that it evaluates most often."""
 
 
 def make_solver(solver: str | Solver) -> Solver:

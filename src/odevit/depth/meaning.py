@@ -1,0 +1,101 @@
+"""x(T) = depth(x(0)): what depth means."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+from torch import nn
+
+from odevit.errors import ConfigError
+from odevit.field.dynamics import Field
+from odevit.registry import Registry
+from odevit.solver import Penalty, Save, Solution, Solver, Stop, Way
+from odevit.tokens import Logits, Tokens
+
+DEPTHS: Registry[type[Depth]] = Registry("depth")
+
+
+class Depth(nn.Module, ABC):
+    """x(T) = depth(x(0)). A new meaning of depth is one file with one subclass and one registry line.
+
+    What others need to know of it, it says itself: whether it can be trained, whether it has a trajectory, whether it
+    can stand in for another depth, and how it is described. Nobody asks for its name.
+
+    Args:
+        make_field: makes one field; a depth calls it once for every different field that it has.
+        way: how it integrates unless told otherwise; `way.steps` is also the number of layers of a stack.
+    """
+
+    trainable: ClassVar[bool] = True
+    """Whether there is a gradient through it."""
+    has_trajectory: ClassVar[bool] = False
+    """Whether it follows x(t) of one field, which can be integrated in any way, read anywhere and analysed."""
+    shares_field: ClassVar[bool] = False
+    """Whether it has one field, around which other depths that have one can take its place."""
+
+    field: Field
+
+    def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
+        super().__init__()
+        self.way = way
+        # Set by Hugging Face's gradient_checkpointing_enable().
+        self.gradient_checkpointing = False
+
+    @abstractmethod
+    def forward(
+        self,
+        x0: Tokens,
+        way: Way | None = None,
+        *,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        adjoint: bool = False,
+        stop: str | Stop | None = None,
+        read: Callable[[Tokens], Logits] | None = None,
+    ) -> Solution:
+        """Carry the tokens from 0 to T.
+
+        Args:
+            x0: the embedded image.
+            way: how to integrate this time; the depth's own way unless given.
+            save: what to keep: "all", step numbers, or a `Save`.
+            penalties: costs to accumulate along the way, by name.
+            adjoint: gradients by the adjoint equation.
+            stop: when each sample has gone far enough, by name or as a `Stop`; None goes to the horizon.
+            read: states to logits, for a `stop` that asks the head.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What it computes, in a few words or a formula."""
+
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+        """The depth's own way except for what is given; None when nothing is."""
+        given = solver is not None or steps is not None or horizon is not None
+        return self.way.but(solver, steps, horizon) if given else None
+
+    def export_problem(self, way: Way) -> str | None:
+        """Why it has no fixed graph to export, as a sentence; None when it has one."""
+        return None
+
+    def seen_as(self, name: str) -> Depth:
+        """Another meaning of depth around the same field: no copy, and no second owner of its weights."""
+        other = DEPTHS[name]
+        if other is type(self):
+            return self
+        if not (self.shares_field and other.shares_field):
+            able = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
+            raise ValueError(
+                f"depth={name!r} was asked of a {type(self).__name__}, and they share no field; "
+                f"only these can take each other's place: {able}"
+            )
+        field = self.field
+        return other(lambda: field, self.way)
+
+
+def refuse(subject: str, problems: Iterable[str]) -> None:
+    """Raise everything that a depth cannot do, if there is anything."""
+    if listed := list(problems):
+        raise ConfigError(subject, listed)

@@ -1,0 +1,100 @@
+"""image -> embed -> x(0) -> depth -> x(T) -> readout -> logits: a model one can ask."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from transformers import ViTImageProcessorPil
+
+from odevit.depth import Depth
+from odevit.field import Field
+from odevit.model.processor import make_image_processor
+from odevit.solver import Save, Solution, Stop, Way
+from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
+
+
+class Askable:
+    """What `predict`, `eval`, `analyze`, `explore`, `export` and the explorer know of any model.
+
+    A model made from scratch, a stacked one and a distilled student answer to the same names. States are those of the
+    field itself: a student that is narrower than its teacher speaks of its own width, and `outside` translates.
+    """
+
+    config: Any
+    depth: Depth
+
+    @abstractmethod
+    def embed(self, pixels: Pixels) -> Tokens:
+        """x(0), where the trajectory of an image begins."""
+
+    @abstractmethod
+    def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
+        """What the head says of a state anywhere on a trajectory."""
+
+    @abstractmethod
+    def reading(self, state: Tokens) -> tuple[torch.Tensor, str]:
+        """How much each token counts in what the head reads of a state [batch, token], and who that is, in words."""
+
+    @abstractmethod
+    def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
+        """Where the field's tokens stand; for the model's own image size unless another is given."""
+
+    def outside(self, state: Tokens) -> Tokens:
+        """A state as a teacher would have it."""
+        return state
+
+    @property
+    def way(self) -> Way:
+        """How the model integrates on its own."""
+        return self.depth.way
+
+    @property
+    def field(self) -> Field:
+        """f of dx/dt = f(x)."""
+        if not self.depth.has_trajectory:
+            raise ValueError(
+                f"this model is {self.depth.describe()}: it has no trajectory to follow, since it obeys no single "
+                "equation; expected one with depth='ode'. odevit distill turns a stack into one"
+            )
+        return self.depth.field
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """The names of the classes."""
+        return {int(number): str(name) for number, name in (self.config.id2label or {}).items()}
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images it takes."""
+        size = self.config.image_size
+        return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+    @property
+    def image_processor(self) -> ViTImageProcessorPil:
+        """What turns a picture into pixel_values."""
+        return make_image_processor(self.config)
+
+    @property
+    def parameter_count(self) -> int:
+        """How many parameters it has."""
+        return sum(parameter.numel() for parameter in self.parameters())  # type: ignore[attr-defined]
+
+    def ask(
+        self,
+        pixels: Pixels,
+        way: Way | None = None,
+        *,
+        save: Save | str | Iterable[int] | None = None,
+        stop: str | Stop | None = None,
+        depth: str | None = None,
+    ) -> tuple[Logits, Solution]:
+        """What the model says of images, and the trajectory that led there; the arguments are those of a call."""
+        layout = self.layout(*pixels.shape[-2:])
+        meaning = self.depth if depth is None else self.depth.seen_as(depth)
+        solution = meaning(
+            self.embed(pixels), way, save=save, stop=stop, read=lambda state: self.readout(state, layout)
+        )
+        return self.readout(solution.state, layout), solution

@@ -1,0 +1,174 @@
+"""x_{n+1} = step(x_n), n = 0..N-1: the loop of the fixed-step solvers.
+
+Written by hand, where libraries for ODEs exist, because it has to compile, export, be captured in a CUDA graph and be
+recomputed in stretches, and because splittings need the components of a field one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from odevit.field.dynamics import Dynamics
+from odevit.solver.method import FixedStepSolver
+from odevit.solver.penalty import Penalty, Step
+from odevit.solver.save import Save
+from odevit.solver.solution import Solution, Stats
+from odevit.solver.stop import Departures, Stop
+from odevit.tokens import Logits
+
+BRANCHING = 4
+"""Into how many stretches checkpointing cuts a stretch of steps, and each of those again.
+
+Memory then grows with log4(N) states, and a step is computed log4(N) times. Cutting once into N single steps computes
+each step only twice, but keeps N states alive: for small fields that is most of the memory it should have saved.
+"""
+
+
+class Stretch(NamedTuple):
+    """What a stretch of steps hands on: the state, the sums of running costs, and what is kept of it."""
+
+    x: Tensor
+    costs: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    attentions: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class FixedStepLoop:
+    """x_{n+1} = step(x_n) over a uniform grid of N steps from t0 to t1."""
+
+    dynamics: Dynamics
+    solver: FixedStepSolver
+    steps: int
+    t0: float
+    t1: float
+    save: Save
+    penalties: Mapping[str, Penalty]
+    checkpointing: bool
+    stop: Stop | None = None
+    read: Callable[[Tensor], Logits] | None = None
+
+    def run(self, x0: Tensor) -> Solution:
+        """Integrate from `x0`."""
+        evaluations = self.solver.evaluations(len(self.dynamics.components))
+        if self.stop is not None:
+            return self._until(x0, self.stop, evaluations)
+        costs = tuple(x0.new_zeros(()) for _ in self._running)
+        end = self._walk(x0, costs, 0, self.steps, self.checkpointing)
+        return Solution(
+            state=end.x,
+            time=self.t1,
+            stats=Stats(nfe=self.steps * evaluations, steps=self.steps),
+            states=((self._kept(x0),) if 0 in self._saved else ()) + end.states,
+            times=tuple(self._time(n) for n in sorted(self._saved)),
+            attentions=end.attentions,
+            penalties=self._totals(end),
+        )
+
+    def _until(self, x0: Tensor, stop: Stop, evaluations: int) -> Solution:
+        """Every sample only as far as it needs."""
+        departures = Departures(stop, self.read, x0, self.steps, self._h)
+        self._walk(x0, (), 0, self.steps, False, departures)
+        taken = departures.taken
+        most = int(taken.max())
+        return Solution(
+            state=departures.final,
+            time=self._time(most),
+            stats=Stats(nfe=most * evaluations, steps=most),
+            evaluations=taken * evaluations,
+            stop_times=taken * self._h,
+        )
+
+    def _walk(
+        self,
+        x: Tensor,
+        costs: tuple[Tensor, ...],
+        first: int,
+        last: int,
+        recompute: bool,
+        departures: Departures | None = None,
+    ) -> Stretch:
+        """Steps `first` to `last`; recomputed in the backward pass, they are cut into shorter stretches of the same."""
+        states: list[Tensor] = []
+        attentions: list[Tensor] = []
+        if recompute:
+            for start, end in _cut(first, last):
+                # The state is an argument of its own: inside a tuple checkpoint would keep every one of them alive.
+                # No randomness inside a step: the dropout masks of the trajectory were drawn before it.
+                part = checkpoint(
+                    self._walk, x, costs, start, end, end - start > 1,
+                    use_reentrant=False, preserve_rng_state=False,
+                )  # fmt: skip
+                x, costs = part.x, part.costs
+                states.extend(part.states)
+                attentions.extend(part.attentions)
+            return Stretch(x, costs, tuple(states), tuple(attentions))
+
+        maps: list[Tensor] = []
+        dynamics = self.dynamics.observed_by(maps.append) if self._watched else self.dynamics
+        for n in range(first, last):
+            t, before = self._time(n), x
+            maps.clear()
+            x = self.solver.step(dynamics, x, t, self._h).to(x.dtype)
+            if self._running:
+                step = Step(self.dynamics, t, self._h, before, x, tuple(maps))
+                costs = tuple(
+                    cost + penalty.running(step) / self.steps
+                    for cost, penalty in zip(costs, self._running.values(), strict=True)
+                )
+            if n + 1 in self._saved:
+                states.append(self._kept(x))
+            if self.save.attentions:
+                attentions.extend(self._kept(map_) for map_ in maps)
+            if departures is not None:
+                x, dynamics = departures.after(n + 1, before, x, dynamics)
+                if len(x) == 0:
+                    break
+        return Stretch(x, costs, tuple(states), tuple(attentions))
+
+    def _totals(self, end: Stretch) -> dict[str, Tensor]:
+        """Every penalty's cost along the way and at the end, together."""
+        totals = dict(zip(self._running, end.costs, strict=True))
+        for name, penalty in self.penalties.items():
+            if penalty.is_terminal():
+                cost = penalty.terminal(self.dynamics, end.x, self.t1)
+                totals[name] = totals[name] + cost if name in totals else cost
+        return totals
+
+    # What follows is decided once for a whole solve, not at every step.
+
+    @cached_property
+    def _h(self) -> float:
+        return (self.t1 - self.t0) / self.steps
+
+    @cached_property
+    def _saved(self) -> frozenset[int]:
+        return self.save.chosen(self.steps)
+
+    @cached_property
+    def _running(self) -> dict[str, Penalty]:
+        return {name: penalty for name, penalty in self.penalties.items() if penalty.is_running()}
+
+    @cached_property
+    def _watched(self) -> bool:
+        return self.save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
+
+    def _time(self, n: int) -> float:
+        return self.t0 + (self.t1 - self.t0) * n / self.steps
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        return tensor.detach() if self.save.detach else tensor
+
+
+def _cut(first: int, last: int) -> list[tuple[int, int]]:
+    """`BRANCHING` nearly equal stretches of first..last."""
+    pieces = min(BRANCHING, last - first)
+    edges = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+    return list(itertools.pairwise(edges))
