@@ -17,8 +17,8 @@ MODULES = {
     "odevit.explore": "odevit.film",
     "odevit.explore.film": "odevit.film.film",
     "odevit.explore.frames": "odevit.film.frames",
-    "odevit.explore.overlay": "odevit.film.panels",
-    "odevit.explore.plots": "odevit.film.panels",
+    "odevit.explore.overlay": "odevit.film.frames",
+    "odevit.explore.plots": "odevit.film.frames",
     "odevit.explore.run": "odevit.film.film",
     "odevit.explore.story": "odevit.film.story",
     "odevit.model.image_processor": "odevit.model.processor",
@@ -57,7 +57,6 @@ MODULES = {
 
 NAMES = {
     "odevit.verbs.load_model": "odevit.model.load",
-    "odevit.explore.overlay.enlarged": "odevit.film.frames.enlarged",
     "odevit.analysis.load.load_subject": "odevit.model.load",
     "odevit.distill.OdeStudent": "odevit.model.OdeStudent",
     "odevit.distill.OdeEncoderConfig": "odevit.model.OdeStudentConfig",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from io import BytesIO
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -17,8 +17,7 @@ from PIL import Image, ImageColor
 from odevit.data.picture import read_picture
 from odevit.distill.alignment import Alignment
 from odevit.errors import ConfigError
-from odevit.film.frames import Frames, draw_strip
-from odevit.film.panels import LEADERS
+from odevit.film.frames import LEADERS, Frames, draw_strip
 from odevit.film.story import Story, tell
 from odevit.model import load
 
@@ -133,26 +132,20 @@ def write_mp4(frames: Sequence[Image.Image], path: Path) -> None:
 
 def _check(images: Sequence[str | os.PathLike[str]], folder: Path, beyond: float, mass: float, seconds: float) -> None:
     """Raise one error with everything that is wrong with the arguments."""
-    problems = []
-    if isinstance(images, str | os.PathLike) or not images:
-        problems.append(f"images={images!r}; expected one path or more in a list, such as ['cat.png']")
-    if folder.exists() and not folder.is_dir():
-        problems.append(f"out={os.fspath(folder)!r} is a file; expected a folder, or the name of a new one")
-    if not 1.0 <= beyond < float("inf"):
-        problems.append(f"beyond={beyond}; expected a number of horizons, at least 1")
-    if not 0.0 < mass <= 1.0:
-        problems.append(f"mass={mass}; expected a share of the attention in (0, 1]")
-    if not 0.0 < seconds <= 30.0:
-        problems.append(f"seconds={seconds}; expected the length of a film in (0, 30]")
-    if problems:
+    several = bool(images) and not isinstance(images, str | os.PathLike)
+    checks = [
+        (several, f"images={images!r}; expected one path or more in a list, such as ['cat.png']"),
+        (folder.is_dir() or not folder.exists(), f"out={os.fspath(folder)!r} is a file; expected a folder"),
+        (1.0 <= beyond < float("inf"), f"beyond={beyond}; expected a number of horizons, at least 1"),
+        (0.0 < mass <= 1.0, f"mass={mass}; expected a share of the attention in (0, 1]"),
+        (0.0 < seconds <= 30.0, f"seconds={seconds}; expected the length of a film in (0, 30]"),
+    ]
+    if problems := [problem for fine, problem in checks if not fine]:
         raise ConfigError("explore", problems)
 
 
-def _free(folder: Path, name: str) -> tuple[Path, Path, Path]:
+def _free(folder: Path, name: str) -> list[Path]:
     """NAME.gif, NAME.mp4 and NAME.png, under the first name that none of the three has taken."""
-    for number in count():
-        stem = name if number == 0 else f"{name}-attention" + (f"-{number}" if number > 1 else "")
-        gif, mp4, png = (folder / f"{stem}.{suffix}" for suffix in ("gif", "mp4", "png"))
-        if not (gif.exists() or mp4.exists() or png.exists()):
-            return gif, mp4, png
-    raise AssertionError("unreachable: numbers do not end")
+    stems = chain([name, f"{name}-attention"], (f"{name}-attention-{number}" for number in count(2)))
+    triples = ([folder / f"{stem}.{suffix}" for suffix in ("gif", "mp4", "png")] for stem in stems)
+    return next(paths for paths in triples if not any(path.exists() for path in paths))

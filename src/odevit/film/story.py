@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from odevit.analysis.attention import AttentionPath, attention_over_time, teacher_attention
+from odevit.analysis.looking import AttentionPath, attention_over_time
 from odevit.analysis.untouched import untouched
 from odevit.distill.teacher import Teacher
 from odevit.model.protocol import Askable
 from odevit.solver import Way
-
-
-@dataclass(frozen=True)
-class Layers:
-    """What a teacher looks at, layer by layer, and when its student should look at the same.
-
-    Args:
-        attention: [layer, row, column].
-        starts: the time from which each layer is the corresponding one; the first is 0.
-    """
-
-    attention: Tensor
-    starts: tuple[float, ...]
-
-    def at(self, t: float) -> int:
-        """The layer, counted from 0, that corresponds to the time t; the last one stays for good."""
-        return max(number for number, start in enumerate(self.starts) if start <= t or number == 0)
 
 
 @dataclass(frozen=True)
@@ -49,7 +34,8 @@ class Story:
         probabilities: of the classes at each time, [time, label].
         speed: |dx/dt| / |x| between t_n and t_{n+1}, [time - 1].
         labels: the names of the classes.
-        layers: the teacher beside it, if there is one.
+        layers: the attention of a teacher, [layer, row, column], if there is one.
+        starts: the times from which its student should look at what each layer looks at; the first is 0.
     """
 
     name: str
@@ -62,12 +48,13 @@ class Story:
     probabilities: Tensor
     speed: Tensor
     labels: Mapping[int, str]
-    layers: Layers | None = None
+    layers: Tensor | None = None
+    starts: tuple[float, ...] = ()
 
     @property
     def middles(self) -> tuple[float, ...]:
         """The midpoints of the steps, to which the speeds belong."""
-        return tuple((a + b) / 2 for a, b in zip(self.times, self.times[1:], strict=False))
+        return tuple((a + b) / 2 for a, b in pairwise(self.times))
 
     def answer(self, t: float) -> tuple[str, float]:
         """The likeliest class at time t and its probability."""
@@ -77,6 +64,10 @@ class Story:
     def label(self, number: int) -> str:
         """The name of a class; the first of a list of synonyms."""
         return self.labels.get(number, f"class {number}").split(",")[0]
+
+    def layer(self, t: float) -> int:
+        """The teacher's layer, counted from 0, that corresponds to the time t; the last one stays for good."""
+        return bisect_right(self.starts, t) - 1
 
     def likeliest(self, count: int = 3) -> list[int]:
         """The answer at the horizon, then the classes that were likeliest at any time."""
@@ -124,11 +115,11 @@ def tell(
     path = attention_over_time(model, pixels, way.times(beyond))
     with untouched(model):
         probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
-    layers = None
+    layers, starts = None, ()
     if teacher is not None:
-        maps = teacher_attention(teacher, pixels).mean[:, 0]
-        spans = torch.tensor(shares or [1.0 / len(maps)] * len(maps), dtype=torch.float64) * way.horizon
-        layers = Layers(maps.float().cpu(), tuple((spans.cumsum(0) - spans).tolist()))
+        layers = teacher_attention(teacher, pixels).mean[:, 0].float().cpu()
+        spans = [way.horizon * share for share in shares or [1.0 / len(layers)] * len(layers)]
+        starts = (0.0, *accumulate(spans[:-1]))
     return Story(
         name=name,
         picture=picture,
@@ -141,6 +132,7 @@ def tell(
         speed=_speed(path).cpu(),
         labels=model.labels,
         layers=layers,
+        starts=starts,
     )
 
 
