@@ -1,8 +1,7 @@
-"""r = min |d| with argmax z(x + d) != argmax z(x): how far a state may be moved before the head changes its mind."""
+"""r = min |d| with argmax z(x + d) != argmax z(x): how far a state may be moved before the head changes its answer."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,9 @@ import torch
 from torch import Tensor
 
 from odevit.errors import ConfigError
-from odevit.shapes import Logits
+from odevit.objectives.arguments import positive, whole
+from odevit.objectives.vectors import norms, units, wide
+from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
 """A step goes this much beyond the boundary it aims at, to see whether it is there."""
@@ -83,73 +84,64 @@ def contraction_radius(
     """
     x = state.detach()
     before = logits(x)
-    _check(before, iterations, rivals, directions, limit)
-    answer = before.argmax(dim=-1)
-    size = _norm(x)
+    problems = whole("iterations", iterations) + whole("rivals", rivals) + whole("directions", directions)
+    problems += positive("limit", limit)
+    if before.ndim != 2 or before.shape[-1] < 2:
+        problems.append(f"logits {list(before.shape)}; expected [batch, label] with two labels or more")
+    if problems:
+        raise ConfigError("contraction_radius", problems)
+    answer, size = before.argmax(dim=-1), norms(x)
     reach = limit * torch.where(size > 0, size, 1.0)
 
     def classes(d: Tensor) -> Tensor:
         return logits(x + d).argmax(dim=-1)
 
     d = _shortest_way(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
-    ways = [_Way.along(d, classes, answer, start=_norm(d), reach=reach)]
+    crossings = [_crossing(d, classes, answer, norms(d), reach)]
     generator = torch.Generator().manual_seed(seed)
     for _ in range(directions):
         drawn = torch.randn(1, *x.shape[1:], generator=generator, dtype=torch.float64).to(x).expand_as(x)
-        # Hardly ever is a random way shorter than the best one, so the search begins there.
-        ways.append(_Way.along(drawn, classes, answer, start=ways[0].length, reach=reach))
+        # A random direction hardly ever leads out sooner than the best one, so the search begins there.
+        crossings.append(_crossing(drawn, classes, answer, crossings[0][0], reach))
 
-    lengths = torch.stack([way.length for way in ways])
-    best = lengths.argmin(dim=0)
-    samples = torch.arange(len(x), device=x.device)
-    value = lengths[best, samples]
-    direction = torch.stack([way.direction for way in ways])[best, samples]
+    lengths, brackets, beyond, ways = (torch.stack(parts) for parts in zip(*crossings, strict=True))
+    best = lengths.argmin(dim=0), torch.arange(len(x), device=x.device)
     return Radius(
-        value=value,
-        error=torch.stack([way.bracket for way in ways])[best, samples],
-        direction=torch.where(_wide(torch.isfinite(value), x), direction, 0.0),
+        value=lengths[best],
+        error=brackets[best],
+        direction=torch.where(wide(torch.isfinite(lengths[best]), x), ways[best], 0.0),
         answer=answer,
-        rival=torch.stack([way.beyond for way in ways])[best, samples],
+        rival=beyond[best],
         random=lengths[1:],
     )
 
 
-@dataclass(frozen=True)
-class _Way:
-    """Where the answer changes along a direction: infinitely far, or at `length`, give or take `bracket`."""
+def _crossing(
+    d: Tensor, classes: Callable[[Tensor], Tensor], answer: Tensor, start: Tensor, reach: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Where the answer changes along d: at which length, give or take how much, to which class; and d / |d|.
 
-    direction: Tensor
-    length: Tensor
-    bracket: Tensor
-    beyond: Tensor
+    From `start` doubled until the answer changes or the reach is spent, then bisected. Infinite and -1 where it never
+    changes.
+    """
+    unit = units(d)
 
-    @classmethod
-    def along(
-        cls, d: Tensor, classes: Callable[[Tensor], Tensor], answer: Tensor, start: Tensor, reach: Tensor
-    ) -> _Way:
-        """From `start` doubled until the answer changes or the reach is spent, then bisected."""
-        unit = d / _wide(_norm(d).clamp_min(torch.finfo(d.dtype).tiny), d)
+    def beyond(length: Tensor) -> Tensor:
+        return classes(wide(length, d) * unit)
 
-        def beyond(length: Tensor) -> Tensor:
-            return classes(_wide(length, d) * unit)
-
-        low = torch.zeros_like(reach)
-        high = torch.where((start > 0) & (start < reach), start, reach / 64)
+    low = torch.zeros_like(reach)
+    high = torch.where((start > 0) & (start < reach), start, reach / 64)
+    changed = beyond(high) != answer
+    while (~changed & (high < reach)).any():
+        low = torch.where(changed, low, high)
+        high = torch.where(changed, high, torch.minimum(2 * high, reach))
         changed = beyond(high) != answer
-        while (~changed & (high < reach)).any():
-            low = torch.where(changed, low, high)
-            high = torch.where(changed, high, torch.minimum(2 * high, reach))
-            changed = beyond(high) != answer
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            past = beyond(middle) != answer
-            low, high = torch.where(past, low, middle), torch.where(past, middle, high)
-        return cls(
-            direction=unit,
-            length=torch.where(changed, high, torch.inf),
-            bracket=torch.where(changed, high - low, torch.inf),
-            beyond=torch.where(changed, beyond(high), -1),
-        )
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        past = beyond(middle) != answer
+        low, high = torch.where(past, low, middle), torch.where(past, middle, high)
+    length, bracket = (torch.where(changed, distance, torch.inf) for distance in (high, high - low))
+    return length, bracket, torch.where(changed, beyond(high), -1), unit
 
 
 def _shortest_way(
@@ -160,13 +152,13 @@ def _shortest_way(
     for n in range(iterations + 1):
         z, pull = torch.func.vjp(logits, x + d)[:2]
         crossed = z.argmax(dim=-1) != answer
-        shorter = crossed & (_norm(d) < shortest)
-        best = torch.where(_wide(shorter, d), d, best)
-        shortest = torch.where(shorter, _norm(d), shortest)
+        shorter = crossed & (norms(d) < shortest)
+        best = torch.where(wide(shorter, d), d, best)
+        shortest = torch.where(shorter, norms(d), shortest)
         if n < iterations:
             d = (1.0 + OVERSHOOT) * _aim(z, pull, d, answer, crossed, rivals)
-            d = d * _wide((reach / _norm(d).clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1.0), d)
-    return torch.where(_wide(torch.isfinite(shortest), d), best, d)
+            d = d * wide((reach / norms(d).clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1.0), d)
+    return torch.where(wide(torch.isfinite(shortest), d), best, d)
 
 
 def _aim(
@@ -178,36 +170,12 @@ def _aim(
     for rival in z.scatter(-1, answered, -torch.inf).topk(rivals, dim=-1).indices.split(1, dim=-1):
         versus = torch.zeros_like(z).scatter(-1, rival, 1.0).scatter(-1, answered, -1.0)
         margin, (w,) = (z * versus).sum(dim=-1), pull(versus)
-        squared = _norm(w).square().clamp_min(torch.finfo(w.dtype).tiny)
-        onward = d - _wide(margin / squared, w) * w
-        foot = _wide(((w * d).reshape(len(d), -1).sum(dim=1) - margin) / squared, w) * w
-        distance = torch.where(crossed, _norm(foot), _norm(onward - d))
+        squared = norms(w).square().clamp_min(torch.finfo(w.dtype).tiny)
+        onward = d - wide(margin / squared, w) * w
+        foot = wide(((w * d).reshape(len(d), -1).sum(dim=1) - margin) / squared, w) * w
+        distance = torch.where(crossed, norms(foot), norms(onward - d))
         # A flat margin has no direction to offer.
-        nearer = (distance < nearest) & (_norm(w) > 0)
-        aim = torch.where(_wide(nearer, d), torch.where(_wide(crossed, d), (d + foot) / 2, onward), aim)
+        nearer = (distance < nearest) & (norms(w) > 0)
+        aim = torch.where(wide(nearer, d), torch.where(wide(crossed, d), (d + foot) / 2, onward), aim)
         nearest = torch.where(nearer, distance, nearest)
     return aim
-
-
-def _norm(v: Tensor) -> Tensor:
-    return v.reshape(len(v), -1).norm(dim=1)
-
-
-def _wide(scalars: Tensor, like: Tensor) -> Tensor:
-    """[batch] -> [batch, 1, ...], to meet states."""
-    return scalars.view(-1, *[1] * (like.ndim - 1))
-
-
-def _check(logits: Logits, iterations: int, rivals: int, directions: int, limit: float) -> None:
-    """All that is wrong with the arguments, together."""
-    problems = [
-        f"{name}={value!r}; expected a whole number, at least 1"
-        for name, value in (("iterations", iterations), ("rivals", rivals), ("directions", directions))
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1
-    ]
-    if not (math.isfinite(limit) and limit > 0):
-        problems.append(f"limit={limit}; expected a finite number > 0")
-    if logits.ndim != 2 or logits.shape[-1] < 2:
-        problems.append(f"logits {list(logits.shape)}; expected [batch, label] with two labels or more")
-    if problems:
-        raise ConfigError("contraction_radius", problems)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.objectives.precision import FLOOR, at_least_single
-from odevit.shapes import AttentionMap
-from odevit.solver.penalty import Penalty, Step
+from odevit.objectives.vectors import FLOOR, at_least_single
+from odevit.solver import PENALTIES, Penalty, Step
+from odevit.tokens import AttentionMap
 
 
 def g(rows: Tensor, k: int) -> Tensor:
@@ -52,6 +52,7 @@ def jasmin(maps: AttentionMap, k: int = 2) -> Tensor:
     return _sharpness(maps.gather(-2, index), k).mean()
 
 
+@PENALTIES.register("jasmin")
 @dataclass(frozen=True)
 class JaSMin(Penalty):
     """1/T int jasmin(P(t)) dt, the mean over the maps that each step makes: solve(..., penalties={"jasmin": JaSMin()}).
@@ -67,7 +68,7 @@ class JaSMin(Penalty):
     def __post_init__(self) -> None:
         _check_k(self.k)
 
-    def __call__(self, step: Step) -> Tensor:
+    def running(self, step: Step) -> Tensor:
         if not step.attentions:
             raise ValueError(
                 "JaSMin looks at attention maps and the field made none; integrate a field with attention, such as "
