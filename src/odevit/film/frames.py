@@ -15,9 +15,9 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from PIL import Image
 from torch import Tensor
 
-from odevit.analysis.looking import mass_threshold
 from odevit.film.story import Story, between
 from odevit.look import COLOURS, outline
+from odevit.objectives import mass_threshold
 
 TEXT: dict[str, Any] = {"fontsize": 9}
 QUIET: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
