@@ -162,8 +162,8 @@ def test_a_model_at_rest_looks_at_the_same_in_the_end():
         drawing.draw(t)
         return np.array(drawing.model.colours.get_array())
 
-    assert np.abs(shown(8.0) - shown(7.0)).max() < 1e-3 * np.abs(shown(1.0) - shown(0.0)).max()
-    assert story.speed[-1] < 1e-3 * story.speed[0]
+    assert np.abs(shown(8.0) - shown(7.0)).max() < 1e-2 * np.abs(shown(1.0) - shown(0.0)).max()
+    assert story.speed[-1] < 1e-2 * story.speed[0]
 
 
 def test_a_model_that_rests_exactly_can_be_drawn():

@@ -36,7 +36,9 @@ def test_between_is_exact_at_the_times_and_straight_between_them():
 
 def test_the_speed_of_exponential_decay_is_its_rate():
     times, h = tuple(n / 100 for n in range(101)), 0.01
-    states = tuple(torch.exp(torch.tensor(-0.7 * t, dtype=torch.float64)) * torch.ones(1, 4, 3) for t in times)
+    states = tuple(
+        torch.exp(torch.tensor(-0.7 * t, dtype=torch.float64)) * torch.ones(1, 4, 3, dtype=torch.float64) for t in times
+    )
     speed = _speed(AttentionPath(times, torch.ones(1), states, ""))
     exact = (torch.tensor(0.7 * h, dtype=torch.float64).exp() - 1) / h  # of the steps; the rate itself as h -> 0
     torch.testing.assert_close(speed, exact.expand_as(speed))
