@@ -38,7 +38,8 @@ def main() -> None:
         "adaptive": model.way.but(solver="dopri5"),
         "8 x the horizon": model.way.times(8),
     }
-    print(f"\nOne vector field of {model.parameter_count:,} parameters, {model.depth.describe()}, integrated in seven ways:\n")
+    equation = "dx/dt = G(x) + F(x) - (x - x0)"
+    print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, integrated in seven ways:\n")
     table = Table(box=None, header_style="bold")
     for name in ("", *pictures, "NFE"):
         table.add_column(name, justify="right" if name == "NFE" else "left")
