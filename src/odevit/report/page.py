@@ -1,90 +1,138 @@
-"""numbers -> report.html: one page that needs nothing beside it."""
+"""paragraph, table, picture, verdict: what a page consists of, and how numbers are written in it."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from importlib.resources import files
 
-from torch import Tensor
-
-from odevit.page.shell import folded, paragraph, whole_page
-from odevit.page.table import words
-from odevit.report import sections
-from odevit.report.gallery import draw_all
-from odevit.report.verdict import THRESHOLDS, Verdict
-
-Numbers = Mapping[str, Any]
-
-GLOSSARY = {
-    "State, field, horizon": "The image is cut into tokens, and together they are the state x. A field f says how the "
-    "state moves, dx/dt = f(x); after a time T, the horizon, a head reads the answer off it.",
-    "Evaluation, step, solver": "A solver follows the field in steps, and each costs one or more evaluations of it "
-    "(NFE). Another solver, or more steps, follow the same field more or less exactly.",
-    "Leak": "A pull back towards the embedded image, as strong as the state is far from it.",
-    "Lyapunov exponent λ": "How fast a tiny disturbance of the state grows (λ > 0) or dies out (λ < 0): after a time t "
-    "it has changed by the factor e to the power λt. The largest of them decides. Lyapunov time is 1/λ.",
-    "Lipschitz constant": "The most by which the field can pull two neighbouring states apart, per unit of time, at "
-    "once; λ is what comes of it over a longer time.",
-    "Contraction radius": "How far the final state may be moved, in the worst direction, before the head changes its "
-    "answer.",
-    "± and 95% interval": "How much a number would differ on other images: one standard error, or the range in which "
-    "it would lie for 95 of 100 such samples.",
-}
+from jinja2 import Environment, StrictUndefined
 
 
-def write_page(folder: Path, numbers: Numbers, said: Sequence[Verdict], pictures: Tensor) -> Path:
-    """Draw every picture that the numbers allow, save them in `folder`/figures, and write `folder`/report.html.
+class Block:
+    """A piece of a page; `page.html.j2` knows each by its kind. All text is escaped there."""
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Heading(Block):
+    """The title of a section (level 2), or of a part of one (level 3)."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text(Block):
+    """A paragraph; small print where it explains what is above it."""
+
+    text: str
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Lines(Block):
+    """A command and what belongs to it, line by line, in small print."""
+
+    code: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A head and rows of cells. It scrolls where it is wider than the page."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """The figure of that name with its caption, which a screen reader reads too; or why there is none."""
+
+    name: str
+    caption: str
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Details(Block):
+    """Folded away until it is opened: paragraphs, or terms with their meanings."""
+
+    title: str
+    content: tuple[str, ...] | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict(Block):
+    """A question, its answer, and the numbers behind it.
 
     Args:
-        folder: is there already.
-        numbers: as they are in analysis.json.
-        said: the verdicts.
-        pictures: the first images of the sample [image, channel, height, width] in 0..1.
+        question: in plain words.
+        answer: `yes`, `no`, `partly` or `unknown`, or a short phrase.
+        good: whether that is what one hopes for; None where there is nothing to hope for.
+        sentences: with the numbers.
     """
-    figures = draw_all(folder / "figures", numbers, pictures)
-    page = folder / "report.html"
-    page.write_text(render(numbers, said, figures), encoding="utf-8")
-    return page
+
+    question: str
+    answer: str
+    good: bool | None
+    sentences: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        return f"{self.question} {self.answer[:1].upper()}{self.answer[1:]}."
 
 
-def render(numbers: Numbers, said: Sequence[Verdict], figures: Mapping[str, bytes]) -> str:
-    """The page, with pictures by name as PNG."""
-    meanings = "".join(f"<dt>{escape(name)}</dt><dd>{escape(each)}</dd>" for name, each in GLOSSARY.items())
-    parts = [
-        paragraph(introduction(numbers)),
-        *[_verdict(each) for each in said],
-        folded("How these answers were reached", [paragraph(each) for each in THRESHOLDS]),
-        folded("What the words mean", [f"<dl>{meanings}</dl>"]),
-        *sections.settling(numbers, figures),
-        *sections.integration(numbers, figures),
-        *sections.depths(numbers.get("depths")),
-        *sections.smoothness(numbers, figures),
-        *sections.attention(numbers, figures),
-        *sections.teaching(numbers, figures),
-        *sections.stopping(numbers, figures),
-        *sections.making(numbers),
-    ]
-    return whole_page(f"How stable is {Path(numbers['model']['run']).name}?", parts)
+def render(title: str, blocks: Sequence[Block], figures: Mapping[str, bytes]) -> str:
+    """A page of HTML that needs nothing beside it; the figures are PNG by name."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("odevit.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
+    encoded = {name: b64encode(content).decode() for name, content in figures.items()}
+    return template.render(title=title, blocks=blocks, figures=encoded)
 
 
-def introduction(numbers: Numbers) -> str:
-    """What was looked at, and on what."""
-    model, data, top1 = numbers["model"], numbers["data"], numbers["sweep"]["top1"]
-    asked = data["asked"]
-    fewer = f" ({asked:,} were asked for)" if asked is not None and asked > data["images"] else ""
-    return (
-        f"A {model['kind']} of {model['parameters']:,} parameters that turns depth into time: it follows dx/dt = f(x) "
-        f"up to T = {model['horizon']:g} in {model['steps']} steps of {words(model['solver'])}, with a leak of "
-        f"{model['leak']:g}. It was looked at on {data['images']:,} of the {data['available']:,} {data['split']} "
-        f"images of {Path(data['source']).name}{fewer} and is right on {100 * top1['value']:.1f}% of them "
-        f"(± {100 * top1['error']:.1f})."
-    )
+def number(value: float | None, form: str = ".3g") -> str:
+    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
-def _verdict(verdict: Verdict) -> str:
-    kind = {True: "good", False: "bad", None: "open"}[verdict.good]
-    title = f"{verdict.question} {verdict.answer[:1].upper()}{verdict.answer[1:]}."
-    sentences = "".join(paragraph(sentence) for sentence in verdict.sentences)
-    return f'<section class="verdict {kind}"><h3>{escape(title)}</h3>{sentences}</section>'
+def mean_of(value: float | None, error: float | None) -> str:
+    """A mean with its standard error."""
+    return f"{number(value)} ± {number(error)}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
+    """A share with its standard error, both in percent."""
+    return form.format(percent(share["value"]), 100 * share["error"])
+
+
+def share_of(share: Mapping[str, float]) -> str:
+    """The same within a sentence."""
+    return with_error(share, "{} (± {:.1f})")
+
+
+def small_share(share: float) -> str:
+    """A share in percent, down to a size at which it is nothing."""
+    if share < 1e-5:
+        return "less than 0.001%"
+    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def of_norm(share: float | None) -> str:
+    """A distance as a share, or as a multiple, of a state's norm."""
+    if share is None:
+        return "no finite distance"
+    return f"{share:,.0f} times its norm" if share >= 10 else f"{small_share(share)} of its norm"
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")

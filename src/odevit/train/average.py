@@ -1,4 +1,4 @@
-"""w_avg <- d w_avg + (1 - d) w: the average of the weights that is evaluated and kept."""
+"""w_avg <- d w_avg + (1 - d) w: the average of the weights that is evaluated and saved."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the current weights in."""
+        """Include the current weights."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1.0 - decay)
         self.updates += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model has the average for its weights inside this block. Copies values: captured graphs stay valid."""
+        """Inside this block the model has the averaged weights. Values are copied, so captured graphs stay valid."""
         own = [parameter.detach().clone() for parameter in self.parameters]
         self._copy_in(self.average)
         try:
@@ -46,12 +46,12 @@ class WeightAverage:
         torch._foreach_copy_(self.parameters, values)
 
     def save(self, path: Path) -> None:
-        """Write the average and how many steps it has seen."""
+        """Write the average and the number of steps it has seen."""
         tensors = {name: value.contiguous() for name, value in zip(self.names, self.average, strict=True)}
         save_file(tensors, path, metadata={"updates": str(self.updates)})
 
     def load(self, path: Path) -> None:
-        """Go on from a saved average."""
+        """Continue from a saved average."""
         from safetensors import safe_open
 
         loaded = load_file(path)

@@ -27,7 +27,7 @@ class MetricsFile(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, interrupted parts included."""
+        """Duration of the run so far, earlier interrupted parts included."""
         return self.earlier_seconds + time.perf_counter() - self.started
 
     def on_train_begin(
@@ -36,9 +36,9 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         lines = read_metrics(self.path) if state.global_step else []
-        kept = [line for line in lines if line["step"] <= state.global_step]
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self.earlier_seconds = kept[-1]["seconds"] if kept else 0.0
+        earlier = [line for line in lines if line["step"] <= state.global_step]
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in earlier))
+        self.earlier_seconds = earlier[-1]["seconds"] if earlier else 0.0
         self.started = time.perf_counter()
 
     def on_log(
@@ -69,7 +69,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 class ProgressLines(TrainerCallback):
-    """One plain line an evaluation, for logs and people."""
+    """One plain line per evaluation, for logs and people."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
@@ -119,7 +119,7 @@ class DivergenceGuard(TrainerCallback):
             raise DivergedError(self.report(loss, state.global_step, model))
 
     def report(self, loss: float, step: int, model: nn.Module) -> str:
-        """What happened, where, what is left, and what to change."""
+        """What happened and where, what is left, and what to change."""
         groups: dict[str, int] = {}
         for name, parameter in model.named_parameters():
             if not torch.isfinite(parameter).all() or (

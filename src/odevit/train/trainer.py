@@ -1,41 +1,44 @@
-"""Hugging Face's Trainer, with batches made on the device, drawn integrations, averaged weights and captured steps."""
+"""Hugging Face's Trainer, with batches made on the device, drawn ways, averaged weights and captured steps."""
 
 from __future__ import annotations
 
 import errno
+import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from odevit.data.batches import Batches
+from odevit.data import Batches
+from odevit.solver import Way
 from odevit.train.average import WeightAverage
 from odevit.train.callbacks import DivergedError, DivergenceGuard
 from odevit.train.captured import CapturedStep
 from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.integration import IntegrationSampler, OneWay
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import make_optimiser
 from odevit.train.recipe import TrainRecipe
+from odevit.train.ways import WaySampler
 
-AVERAGE = "average.safetensors"
+AVERAGE, BEST = "average.safetensors", "best.safetensors"
 
 
 class OdeViTTrainer(Trainer):
-    """A thin Trainer: what differs is where batches come from and what a step is.
+    """A thin Trainer: it differs in where batches come from and in what a step is.
 
     Args:
-        model: what is trained; saves itself with `save_pretrained`.
-        args: Hugging Face's arguments.
+        model: what is trained; takes a batch and a way and gives a loss, and answers `ask`.
+        args: Hugging Face's arguments; the best weights are kept among the checkpoints.
         recipe: how to learn.
         batches: of the training split.
-        validation: batches of the held-out split; the best model on it is kept in `best`.
-        sampler: draws the integration of each batch.
-        best: folder for the best weights so far.
+        validation: batches of the held-out split, which decide what is best.
+        sampler: draws the way of each batch; None where there is no way to choose.
     """
 
     def __init__(
@@ -46,12 +49,10 @@ class OdeViTTrainer(Trainer):
         recipe: TrainRecipe,
         batches: Batches,
         validation: Batches,
-        sampler: IntegrationSampler | OneWay,
-        best: Path,
+        sampler: WaySampler | None,
     ) -> None:
         # The Trainer wants to see data sets; it only ever gets batches from us.
         super().__init__(model=model, args=args, train_dataset=batches, eval_dataset=validation)
-        # Anything that takes a batch and gives a loss, and in evaluation logits with their cost.
         self.network: Any = model
         self.checkpoints = Path(str(args.output_dir))
         self.recipe = recipe
@@ -59,7 +60,7 @@ class OdeViTTrainer(Trainer):
         self.validation = validation
         self.sampler = sampler
         self.loss = TrainingLoss.of(recipe)
-        self.best = best
+        self.best = self.checkpoints / BEST
         self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
         self.captured: CapturedStep | None = None
         self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
@@ -86,14 +87,17 @@ class OdeViTTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         if self._can_capture(inputs):
             assert self.captured is not None
-            return self.captured(inputs, self.sampler.draw(self.state.global_step))
+            return self.captured(inputs, self._way())
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        return self.loss(model, inputs, self.sampler.draw(self.state.global_step))
+        return self.loss(model, inputs, self._way())
+
+    def _way(self) -> Way | None:
+        return None if self.sampler is None else self.sampler.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
-        """Whether this batch can be replayed; the last, shorter one of an epoch takes the ordinary way."""
+        """Whether this batch can be replayed; a shorter last batch of an epoch is computed as usual."""
         if not (self.recipe.capture and self.args.device.type == "cuda" and self.args.world_size == 1):
             return False
         if self.captured is None:
@@ -102,11 +106,11 @@ class OdeViTTrainer(Trainer):
         return self.captured.fits(inputs)
 
     def capture_all(self) -> None:
-        """Compile and capture every way to integrate now, on the first batch, so that no later step waits."""
+        """Compile and capture every way now, on the first batch, so that no later step waits."""
         batch = next(iter(self.batches))
         if self._can_capture(batch) and self.captured is not None:
-            for drawn in self.sampler.ways:
-                self.captured(batch, drawn)
+            for way in [None] if self.sampler is None else self.sampler.ways:
+                self.captured(batch, way)
         self.network.zero_grad()
 
     def after_step(self) -> None:
@@ -117,7 +121,7 @@ class OdeViTTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Validation accuracy of the averaged weights; a better one than ever before is written to `best`."""
+        """Validation accuracy of the averaged weights, which are saved when it is the best so far."""
         if self.average is None:
             return self._evaluate_now(metric_key_prefix)
         with self.average.in_place():
@@ -137,30 +141,20 @@ class OdeViTTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         best = self.state.best_metric
         if self.args.should_save and (best is None or score.top1 > best):
-            self._replace_best()
+            self.save_best()
         return metrics
 
-    def _replace_best(self) -> None:
-        """Write beside, remove the old one, rename: whenever it is killed, a whole one is left for `recover_best`."""
-        fresh = self._fresh_best
-        shutil.rmtree(fresh, ignore_errors=True)
+    def save_best(self) -> None:
+        """Write the weights beside the best ones, then take their place in one move: a kill leaves one of them whole."""
+        fresh = self.best.with_suffix(".new")
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
         with _disk_errors(fresh):
-            self.network.save_pretrained(fresh)
-        shutil.rmtree(self.best, ignore_errors=True)
-        fresh.rename(self.best)
-
-    def recover_best(self) -> None:
-        """After a kill between removing the old best and renaming the new one, rename it now."""
-        if not self.best.exists() and self._fresh_best.exists():
-            self._fresh_best.rename(self.best)
-
-    @property
-    def _fresh_best(self) -> Path:
-        return self.best.with_name(self.best.name + ".new")
+            save_model(self.network, str(fresh))
+        os.replace(fresh, self.best)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         loss = float(self._tr_loss)
-        if loss != loss or loss in (float("inf"), float("-inf")):
+        if not math.isfinite(loss):
             guard = DivergenceGuard(self.checkpoints)
             raise DivergedError(guard.report(loss, self.state.global_step, self.network))
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
@@ -178,23 +172,23 @@ class OdeViTTrainer(Trainer):
 
 
 class _disk_errors:  # noqa: N801 (reads as a clause: with _disk_errors(folder))
-    """Turns a full disk into a sentence and removes the half-written folder, so that the last good one is found."""
+    """Turns a full disk into a sentence and removes what was half written, so that the last good one is found."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        # safetensors reports a full disk as an error of its own, with the system's words in it.
+        # safetensors reports a full disk as an error of its own that quotes the system.
         full = full or (error is not None and "No space left on device" in str(error))
         if full:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            free = shutil.disk_usage(self.folder.parent).free / 2**20
+            self.path.unlink(missing_ok=True) if self.path.is_file() else shutil.rmtree(self.path, ignore_errors=True)
+            free = shutil.disk_usage(self.path.parent).free / 2**20
             raise OSError(
                 errno.ENOSPC,
-                f"the disk is full ({free:.0f} MiB free): {self.folder} could not be written and was removed; earlier "
-                "checkpoints are untouched. Make room, then go on with resume=true",
+                f"the disk is full ({free:.0f} MiB free): {self.path} could not be written and was removed; earlier "
+                "checkpoints are untouched. Make room, then continue with resume=true",
             ) from error
