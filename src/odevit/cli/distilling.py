@@ -9,10 +9,9 @@ from typing import Any
 
 from odevit.cli.recipes import RecipeVerb, words_of
 from odevit.cli.words import print_table
-from odevit.distill.compose import compose_distillation
-from odevit.distill.recipe import DistillRecipe
-from odevit.distill.run import comparison, distill_recipe
-from odevit.report.distillation import write_report
+from odevit.distill.distill_task import comparison, distill_recipe
+from odevit.distill.distillation import DistillRecipe, compose_distillation
+from odevit.report.student_page import write_report
 
 
 def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:

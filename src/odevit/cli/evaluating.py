@@ -15,7 +15,7 @@ from odevit.model import load
 from odevit.solver import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, evaluation_batches, run_data
+from odevit.train.splits import choose_device, data_of, evaluation_batches
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def evaluate(
     place, model = choose_device(device), load(run)
     combinations = product(_several(solver), _several(steps), _several(horizon))
     ways = [model.depth.choose(*combination) for combination in combinations]
-    dataset = run_data(run, data, model.image_size[0], cache)
+    dataset = data_of(run, data, model.image_size[0], cache)
     if dataset.num_classes != model.num_labels:
         raise ValueError(
             f"the data has {dataset.num_classes} classes, the head of {run} has {model.num_labels}; "

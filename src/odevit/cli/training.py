@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from odevit.cli.recipes import RecipeVerb, words_of
+from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe
 from odevit.train.recipe import Recipe
-from odevit.train.run import train_recipe
 from odevit.train.sweep import sweep
 
 

@@ -16,6 +16,7 @@ from PIL import Image, ImageColor
 
 from odevit.data.picture import read_picture
 from odevit.distill.alignment import Alignment
+from odevit.distill.at_hand import teacher_of
 from odevit.errors import ConfigError
 from odevit.film.frames import LEADERS, Frames, draw_strip
 from odevit.film.story import Story, tell

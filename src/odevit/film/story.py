@@ -14,6 +14,7 @@ from torch import Tensor
 
 from odevit.analysis.looking import AttentionPath, attention_over_time
 from odevit.analysis.untouched import untouched
+from odevit.distill.at_hand import teacher_attention
 from odevit.distill.teacher import Teacher
 from odevit.model.protocol import Askable
 from odevit.solver import Way
