@@ -14,7 +14,7 @@ from odevit import cli
 from odevit.cli import ENTRIES, main
 from odevit.cli.words import described
 from odevit.model import OdeStudentConfig, get_ode_model
-from tests.distill.zoo import make
+from tests.model.zoo import make
 from tests.model.tiny import tiny_model
 
 

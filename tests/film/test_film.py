@@ -16,7 +16,7 @@ from odevit.film.frames import LEADERS, Frames, answer, draw_strip, enlarged
 from odevit.film.story import tell
 from odevit.look import outline
 from odevit.model import OdeStudentConfig, get_ode_model
-from tests.distill.zoo import make
+from tests.model.zoo import make
 from tests.film.test_story import picture
 from tests.model.tiny import tiny_model
 

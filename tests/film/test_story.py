@@ -14,7 +14,7 @@ from odevit.distill.at_hand import teacher_attention
 from odevit.film.story import _speed, between, tell
 from odevit.model import OdeStudentConfig, get_ode_model
 from odevit.solver import Way
-from tests.distill.zoo import make
+from tests.model.zoo import make
 from tests.model.tiny import tiny_model
 
 EPS = torch.finfo(torch.float32).eps
