@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size, decode_records
-from odevit.data.records import ArrayRecords, ChosenRecords
+from odevit.data.records import ArrayRecords
 
 from .conftest import encoded, picture
 
@@ -75,8 +75,8 @@ def test_unreadable_images_are_left_out_and_named() -> None:
 def test_common_size_says_what_to_type() -> None:
     square = ArrayRecords(np.zeros((3, 6, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
     flat = ArrayRecords(np.zeros((3, 4, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
-    assert common_size([square, ChosenRecords(square, torch.tensor([1]))]) == 6
-    with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); say image_size="):
+    assert common_size([square, square.subset(torch.tensor([1]))]) == 6
+    with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); set image_size="):
         common_size([square, flat])
-    with pytest.raises(ValueError, match="not square; say image_size=4"):
+    with pytest.raises(ValueError, match="not square; set image_size=4"):
         common_size([flat])

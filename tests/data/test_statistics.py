@@ -44,7 +44,7 @@ def test_a_stream_small_enough_is_counted_whole(
 
 def test_statistics_are_kept_and_measured_again_when_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_data("digits", cache=tmp_path)
-    monkeypatch.setattr("odevit.data.load.channel_statistics", lambda images: pytest.fail("measured a second time"))
+    monkeypatch.setattr("odevit.data.loading.channel_statistics", lambda images: pytest.fail("measured a second time"))
     again = load_data("digits", cache=tmp_path)
     assert (again.mean, again.std) == (first.mean, first.std)
     monkeypatch.undo()

@@ -28,7 +28,7 @@ class Images:
         if self.labels.dtype != torch.int64 or self.labels.shape != self.pixels.shape[:1]:
             raise ValueError(
                 f"labels are {self.labels.dtype} {list(self.labels.shape)}; expected torch.int64"
-                f" [{len(self.pixels)}], one for each image"
+                f" [{len(self.pixels)}], one per image"
             )
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class Images:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Everything training and evaluation need to know of a data set.
+    """Everything training and evaluation need to know about a data set.
 
-    `validation` is held out of the training part and is what models are chosen by; `test` is read once, at
-    the end. `mean` and `std` are fractions of full scale, one for each channel, measured on `train` alone.
-    `validation` has length 0 when none was asked for.
+    `validation` is held out of the training part and decides which model is chosen (length 0 when none was asked
+    for); `test` is read once, at the end. `mean` and `std` are fractions of full scale, one per channel, measured
+    on `train` alone.
     """
 
     name: str

@@ -19,9 +19,9 @@ _BLOCKS = 16
 def channel_statistics(
     images: Images | ImageStream, *, chunk: int = 4096, sample: int = 4096
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, float64, as fractions of full scale.
+    """Mean and standard deviation per channel, float64, as fractions of full scale.
 
-    Images in memory are all counted. Of a stream, where every look costs a decoding, about `sample` are.
+    Images in memory are all counted; of a stream, where every image must be decoded first, about `sample` are.
     """
     histogram = torch.zeros(images.channels, 256, dtype=torch.int64)
     if isinstance(images, Images):
@@ -34,7 +34,7 @@ def channel_statistics(
 
 
 def _spread(images: ImageStream, sample: int) -> list[int]:
-    """Indices at even distances; where images lie in blocks, those of a few blocks at even distances."""
+    """Evenly spaced indices; where images lie in blocks, those of a few evenly spaced blocks."""
     blocks = images.blocks
     if blocks is None:
         return list(range(0, len(images), max(1, len(images) // sample)))

@@ -1,4 +1,4 @@
-"""x' = c_n( .. c_1( x(A p) ) ): n operations drawn at random a sample, all of one magnitude.
+"""x' = c_n( .. c_1( x(A p) ) ): n operations drawn at random per sample, all of one magnitude.
 
 RandAugment (Cubuk et al. 2019). The geometric ones among the n are composed into a single map A and sampled
 once; the colour ones follow in the order drawn. The magnitude counts 0..30, as in the paper.
@@ -12,24 +12,13 @@ import torch
 from torch import Tensor
 
 from odevit.data.augment import colour
-from odevit.data.augment.affine import affine_matrix, compose, warp
+from odevit.data.augment.geometry import affine_matrix, compose, warp
 
 OPERATIONS = (
-    "identity",
-    "rotate",
-    "shear_x",
-    "shear_y",
-    "shift_x",
-    "shift_y",
-    "brightness",
-    "contrast",
-    "saturation",
-    "sharpness",
-    "solarize",
-    "posterize",
-    "autocontrast",
-)
-"""What is drawn from, each with the same chance."""
+    "identity", "rotate", "shear_x", "shear_y", "shift_x", "shift_y", "brightness", "contrast", "saturation",
+    "sharpness", "solarize", "posterize", "autocontrast",
+)  # fmt: skip
+"""What is drawn from, with equal chances."""
 
 MAXIMUM = 30
 NUMBERS_PER_OPERATION = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data.random import ORDER_STREAM, SPLIT_STREAM, permutation, uniform, uniforms
+from odevit.data.hashing import ORDER_STREAM, SPLIT_STREAM, permutation, uniform, uniforms
 
 MANY = torch.arange(1 << 17)
 

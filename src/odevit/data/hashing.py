@@ -1,8 +1,8 @@
 """u = hash(seed, epoch, sample, stream) / 2^64: random numbers that are a pure function of integers.
 
-A generator has a state, and a state depends on who drew before: on the batch size, on the rank, on where a
-run was interrupted. A hash has none. The number a sample gets is decided by (seed, epoch, sample) alone, so
-two processes, two batch sizes or a resumed run see the same augmentation without saving anything.
+By hand, because a generator has a state, and the state depends on who drew before: on the batch size, the rank,
+where a run was interrupted. A hash has none. The number a sample gets is decided by (seed, epoch, sample) alone,
+so two processes, two batch sizes or a resumed run see the same augmentation without saving anything.
 
 The hash is the output function of SplitMix64 (Steele, Lea, Flood, 2014), evaluated on int64 tensors whose
 arithmetic wraps modulo 2^64.
@@ -26,7 +26,7 @@ SPLIT_STREAM = -2
 
 
 def uniform(seed: int, epoch: int, index: Tensor, stream: int) -> Tensor:
-    """u in [0, 1), float32 [B]: one number for each sample position in `index` (int64 [B], any device).
+    """u in [0, 1), float32 [B]: one number per sample position in `index` (int64 [B], any device).
 
     `stream` names which of a sample's numbers this is: 0, 1, 2, ...
     """
@@ -34,9 +34,9 @@ def uniform(seed: int, epoch: int, index: Tensor, stream: int) -> Tensor:
 
 
 def uniforms(seed: int, epoch: int | Tensor, index: Tensor, count: int) -> Tensor:
-    """u[s] = uniform(seed, epoch, index, s) for s = 0 .. count-1, float32 [count, B], in one go.
+    """u[s] = uniform(seed, epoch, index, s) for s = 0 .. count-1, float32 [count, B], all at once.
 
-    In a compiled function or a captured graph give `epoch` as an int64 tensor []: an integer is a constant
+    In a compiled function or a captured graph pass `epoch` as an int64 tensor []: an integer would be a constant
     there, and the next epoch would need another graph.
     """
     if isinstance(epoch, Tensor):
@@ -49,12 +49,7 @@ def uniforms(seed: int, epoch: int | Tensor, index: Tensor, count: int) -> Tenso
 
 
 def permutation(
-    seed: int,
-    epoch: int,
-    count: int,
-    *,
-    stream: int = ORDER_STREAM,
-    device: torch.device | str = "cpu",
+    seed: int, epoch: int, count: int, *, stream: int = ORDER_STREAM, device: torch.device | str = "cpu"
 ) -> Tensor:
     """A random order of 0 .. count-1, int64 [count]; the same on every device.
 

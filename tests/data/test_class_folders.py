@@ -82,7 +82,7 @@ def test_class_unknown_to_training(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "test" / "eel").mkdir()
     picture(0).save(folder / "test" / "eel" / "a.png")
-    with pytest.raises(ValueError, match=r"classes the training part lacks: eel; it knows cat, dog"):
+    with pytest.raises(ValueError, match=r"classes the training part lacks: eel; it has cat, dog"):
         load_data(folder)
 
 
@@ -115,7 +115,7 @@ def test_unreadable_images_are_named_counted_and_skipped_only_when_asked(class_f
 def test_mixed_sizes_need_a_size(class_folders: Maker) -> None:
     folder = class_folders()
     picture(0, (9, 12)).save(folder / "train" / "cat" / "003.png")
-    with pytest.raises(ValueError, match=r"different sizes \(6x6, 12x9\); say image_size="):
+    with pytest.raises(ValueError, match=r"different sizes \(6x6, 12x9\); set image_size="):
         load_data(folder)
     assert load_data(folder, image_size=8).image_size == 8
 

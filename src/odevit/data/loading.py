@@ -6,28 +6,20 @@ find the source -> name its parts -> check labels -> decode (or stream) -> hold 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from odevit.data.cache import cache_file, read_cache, read_statistics, write_cache, write_statistics
 from odevit.data.decode import Decoder, common_size, complain_of_unreadable, decode_records
-from odevit.data.digits import digits_source
-from odevit.data.folder import folder_source
-from odevit.data.hub import hub_source
 from odevit.data.images import DataSet, Images
-from odevit.data.parquet import parquet_files, parquet_source
-from odevit.data.parts import choose_parts
+from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
-from odevit.data.split import stratified_split
+from odevit.data.source import find_source
 from odevit.data.statistics import channel_statistics
 from odevit.data.stream import ImageStream
-from odevit.errors import ConfigError, OdeVitWarning, unknown_name
-from odevit.registry import Registry
-
-named_sources: Registry[Callable[[], Source]] = Registry("data set")
-named_sources.register("digits")(digits_source)
+from odevit.errors import ConfigError, OdeVitWarning
 
 
 def load_data(
@@ -46,20 +38,20 @@ def load_data(
 
     Args:
         data: "digits"; a folder in hub layout (parquet files); a folder of class folders; or a hub id.
-        image_size: side to resize to; None keeps the one all images share.
+        image_size: side to resize to; None keeps the size that all images share.
         image_column: column of the images; None takes the first that holds images.
         label_column: column of the labels; None takes "label", "labels", "fine_label", ...
         validation: fraction of each class of the training part held out to choose models by.
-        split_seed: which samples are held out.
+        split_seed: decides which samples are held out.
         skip_unreadable: go on without images that cannot be read, with a warning.
         resident_limit_gb: sets larger than this when decoded are streamed; 0 streams all.
         cache: folder that keeps decoded arrays for the next time; None keeps none.
 
     Raises:
-        ValueError: says what is wrong with the data and what to type.
+        ValueError: what is wrong with the data, and what to change.
     """
-    _check(image_size, validation, resident_limit_gb)
-    source = _find(data, image_column, label_column)
+    _check_arguments(image_size, validation, resident_limit_gb)
+    source = find_source(data, image_column=image_column, label_column=label_column)
     parts = choose_parts(source.parts, source.name)
     _check_labels(parts, source)
     loaded = _load(source, parts, image_size, skip_unreadable, resident_limit_gb, cache)
@@ -70,7 +62,7 @@ def load_data(
     if chosen_by is None:
         train, chosen_by = train.subset(kept), train.subset(held)
     settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
-    mean, std = _measured(train, source.name, settings, cache)
+    mean, std = _measure(train, source.name, settings, cache)
     return DataSet(
         name=source.name,
         train=train,
@@ -84,7 +76,7 @@ def load_data(
     )
 
 
-def _check(image_size: int | None, validation: float, resident_limit_gb: float) -> None:
+def _check_arguments(image_size: int | None, validation: float, resident_limit_gb: float) -> None:
     problems = []
     if image_size is not None and image_size < 1:
         problems.append(f"image_size={image_size}; expected a number of pixels, 1 or more, or None")
@@ -94,32 +86,6 @@ def _check(image_size: int | None, validation: float, resident_limit_gb: float) 
         problems.append(f"resident_limit_gb={resident_limit_gb}; expected 0 (stream everything) or more")
     if problems:
         raise ConfigError("load_data", problems)
-
-
-def _kinds() -> str:
-    names = ", ".join(repr(name) for name in named_sources)
-    return (
-        f"data= may be a name ({names}), a folder with files like train-00000-of-00001.parquet, a folder of"
-        " class folders (train/<class>/*.png or <class>/*.png), or a hub id ('uoft-cs/cifar10')."
-    )
-
-
-def _find(data: str | Path, image_column: str | None, label_column: str | None) -> Source:
-    if isinstance(data, str) and data in named_sources:
-        return named_sources[data]()
-    folder = Path(data).expanduser()
-    if folder.is_dir():
-        folder = folder.resolve()
-        if parquet_files(folder):
-            return parquet_source(folder, image_column=image_column, label_column=label_column)
-        return folder_source(folder)
-    text = str(data)
-    looks_like_path = isinstance(data, Path) or text.startswith((".", "/", "~")) or text.count("/") > 1
-    if looks_like_path or "\\" in text or not text or folder.exists():
-        said = "is a file, not a folder" if folder.is_file() else "is not there"
-        raise ValueError(f"data={text!r} {said}. {_kinds()}")
-    otherwise = f"As a name it is an {unknown_name('data set', text, named_sources)} {_kinds()}"
-    return hub_source(text, image_column=image_column, label_column=label_column, otherwise=otherwise)
 
 
 def _check_labels(parts: Mapping[str, Records], source: Source) -> None:
@@ -148,11 +114,10 @@ def _load(
 ) -> dict[str, Images] | dict[str, ImageStream]:
     file = None
     if cache is not None and resident_limit_gb > 0:
-        facts = [source.facts, image_size, skip_unreadable, sorted(parts)]
-        file = cache_file(Path(cache).expanduser(), source.name, facts)
-        kept = read_cache(file)
-        if kept is not None:
-            return kept
+        file = cache_file(cache, source.name, [source.facts, image_size, skip_unreadable, sorted(parts)])
+        stored = read_cache(file)
+        if stored is not None:
+            return stored
     size = common_size(parts.values()) if image_size is None else image_size
     decoder = Decoder(size, resize=image_size is not None)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
@@ -162,33 +127,33 @@ def _load(
     for part, records in parts.items():
         decoded[part], lines = decode_records(records, decoder, title=f"decoding {source.name}, {part}")
         complaints += lines
-    _report(complaints, decoded, skip_unreadable)
-    if file is not None and not complaints:  # what was skipped is said again at every load
+    _report_unreadable(complaints, decoded, skip_unreadable)
+    if file is not None and not complaints:  # skipped images are reported again at every load
         write_cache(file, decoded)
     return decoded
 
 
-def _measured(
+def _measure(
     train: Images | ImageStream, name: str, settings: object, cache: str | Path | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pixel statistics of the training part; of a stream they cost thousands of decodings, so they are kept too."""
+    """Pixel statistics of the training part; cached too, since those of a stream cost thousands of decodings."""
     if cache is None:
         return channel_statistics(train)
-    file = cache_file(Path(cache).expanduser(), f"{name}-statistics", [settings, len(train)]).with_suffix(".json")
-    kept = read_statistics(file)
-    if kept is None:
-        kept = channel_statistics(train)
-        write_statistics(file, *kept)
-    return kept
+    file = cache_file(cache, f"{name}-statistics", [settings, len(train)], ".json")
+    statistics = read_statistics(file)
+    if statistics is None:
+        statistics = channel_statistics(train)
+        write_statistics(file, *statistics)
+    return statistics
 
 
-def _report(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
+def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
     if not complaints:
         return
-    said = complain_of_unreadable(complaints)
+    summary = complain_of_unreadable(complaints)
     if not skip_unreadable:
-        raise ValueError(f"{said}\nReplace them, or say skip_unreadable=True to go on without them.")
-    warnings.warn(f"skipped: {said}", OdeVitWarning, stacklevel=4)
+        raise ValueError(f"{summary}\nReplace them, or set skip_unreadable=True to go on without them.")
+    warnings.warn(f"skipped: {summary}", OdeVitWarning, stacklevel=4)
     for part, images in decoded.items():
         if len(images) == 0:
             raise ValueError(f"no image of the {part} part can be read; check the files.")
