@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from odevit.cli.words import Verb
-from odevit.data.picture import read_picture
+from odevit.data import read_picture
 from odevit.model import load
 
 

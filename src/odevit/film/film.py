@@ -14,7 +14,7 @@ from matplotlib.animation import FFMpegWriter
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
-from odevit.data.picture import read_picture
+from odevit.data import read_picture
 from odevit.distill.alignment import Alignment
 from odevit.distill.at_hand import teacher_of
 from odevit.errors import ConfigError
