@@ -90,15 +90,11 @@ def write_gif(frames: Sequence[Image.Image], path: Path, exact: Sequence[str] = 
     """One palette for all frames and no dithering: what rests in the picture rests in the file, and costs nothing.
 
     By hand, because matplotlib's PillowWriter gives every frame a palette of its own, which flickers, takes half as
-    many bytes again, and cannot be held below a limit.
-
-    Args:
-        frames: pictures of one size.
-        path: to write to.
-        exact: colours that carry a meaning and must not be mixed with their neighbours.
+    many bytes again, and cannot be held below a limit. The `exact` colours carry a meaning: they are never mixed with
+    their neighbours.
     """
     sheet = np.concatenate([np.asarray(frame) for frame in frames])
-    meaningful = [ImageColor.getrgb(colour)[:3] for colour in exact]
+    meaningful = [ImageColor.getrgb(colour) for colour in exact]
     for colours in (256, 128, 64, 32):
         mixed = Image.fromarray(sheet).quantize(colours - len(exact), method=Image.Quantize.MEDIANCUT)
         palette, numbers = mixed.getpalette() or [], np.array(mixed)

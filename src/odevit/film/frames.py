@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from odevit.film.story import Story, between
@@ -32,21 +32,16 @@ BESIDE_A_TEACHER: list[Any] = [["image", "model", "teacher"], ["belief", "belief
 
 
 class Frames:
-    """The pictures of a film, 800 pixels wide: laid out once, then moved through time.
-
-    Args:
-        story: what to show.
-        mass: share of the attention that is outlined.
-    """
+    """The pictures of a film, 800 pixels wide: laid out once, then moved through time."""
 
     def __init__(self, story: Story, mass: float) -> None:
         self.story, picture, alone = story, enlarged(story.picture), story.layers is None
         self.figure = Figure(figsize=(8.0, 3.2 if alone else 4.8), dpi=100, layout="constrained")
-        axes = self.figure.subplot_mosaic(
-            ALONE if alone else BESIDE_A_TEACHER,
-            width_ratios=[1, 1, 1.25 if alone else 1],
-            height_ratios=[1.2 if alone else 1.7, 1],
-        )
+        ratios: dict[str, Any] = {
+            "width_ratios": [1, 1, 1.25 if alone else 1],
+            "height_ratios": [1.2 if alone else 1.7, 1],
+        }
+        axes = self.figure.subplot_mosaic(ALONE if alone else BESIDE_A_TEACHER, **ratios)
         axes["image"].imshow(picture, interpolation="nearest")
         axes["image"].set_title(f"{short(story.name, 14)}, seen at {story.seen[0]} × {story.seen[1]}", **TEXT)
         self.answer = axes["image"].set_xlabel("", fontsize=10)
@@ -101,12 +96,7 @@ def draw_strip(story: Story, times: Sequence[float], mass: float) -> Figure:
 class Overlay:
     """The image in grey, the attention over it in colour, and an outline around the patches that hold `mass` of it.
 
-    Args:
-        axes: where to draw.
-        picture: the image.
-        maps: every map [..., row, column] that will be shown, so that a colour means the same in all frames.
-        mass: share of the attention.
-        bar: whether a colour bar stands beside it.
+    `maps` are all that will be shown, [..., row, column], so that a colour means the same in every frame.
     """
 
     def __init__(self, axes: Axes, picture: Image.Image, maps: Tensor, mass: float, bar: bool = False) -> None:
@@ -196,12 +186,9 @@ def answer(story: Story, t: float) -> str:
 
 def enlarged(picture: Image.Image) -> Image.Image:
     """The picture at about `SIDE` pixels: small ones grow by a whole factor, so that pixels stay square."""
-    factor = SIDE // max(picture.size)
-    if factor >= 1:
-        return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    small = picture.copy()
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    return small
+    if (factor := SIDE // max(picture.size)) < 1:
+        return ImageOps.contain(picture, (SIDE, SIDE), Image.Resampling.LANCZOS)
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
 
 
 def bare(axes: Axes) -> None:

@@ -116,7 +116,8 @@ def tell(
     path = attention_over_time(model, pixels, way.times(beyond))
     with untouched(model):
         probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
-    layers, starts = None, ()
+    layers: Tensor | None = None
+    starts: tuple[float, ...] = ()
     if teacher is not None:
         layers = teacher_attention(teacher, pixels).mean[:, 0].float().cpu()
         spans = [way.horizon * share for share in shares or [1.0 / len(layers)] * len(layers)]
