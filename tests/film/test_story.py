@@ -7,9 +7,10 @@ import torch
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
-from odevit import Teacher, load
+from odevit import load
 from odevit.analysis import AttentionPath, attention_over_time
 from odevit.cli import predict
+from odevit.distill import Teacher
 from odevit.distill.at_hand import teacher_attention
 from odevit.film.story import _speed, between, tell
 from odevit.model import OdeStudentConfig, get_ode_model
