@@ -5,11 +5,15 @@ image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 
 from odevit.aliases import install as _install_aliases
 from odevit.field import VectorField as VectorField
+from odevit.model import OdeStudent as OdeStudent
+from odevit.model import OdeStudentConfig as OdeStudentConfig
 from odevit.model import OdeViTConfig as OdeViTConfig
 from odevit.model import OdeViTForImageClassification as OdeViTForImageClassification
 from odevit.model import OdeViTModel as OdeViTModel
 from odevit.model import export_onnx as export_onnx
 from odevit.model import export_program as export_program
+from odevit.model import get_ode_model as get_ode_model
+from odevit.model import load as load
 from odevit.model.auto import register_auto_classes
 from odevit.solver import Save as Save
 from odevit.solver import Solution as Solution

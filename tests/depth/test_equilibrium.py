@@ -85,9 +85,7 @@ def test_what_belongs_to_a_trajectory_is_refused(model, images):
 
 def test_a_depth_by_itself():
     torch.manual_seed(0)
-    depth = EquilibriumDepth(
-        lambda: VectorField(16, 2, 1.0, leak=1.0), Way("exponential_euler", 4, 4.0)
-    ).eval()
+    depth = EquilibriumDepth(lambda: VectorField(16, 2, 1.0, leak=1.0), Way("exponential_euler", 4, 4.0)).eval()
     x0 = torch.randn(2, 5, 16)
     solution = depth(x0)
     torch.testing.assert_close(depth.field(solution.state, x0=x0), torch.zeros_like(x0), rtol=0, atol=5e-3)

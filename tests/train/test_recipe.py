@@ -2,7 +2,7 @@
 
 import pytest
 
-from odevit.distill.compose import compose_distillation
+from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
 from odevit.train import Recipe

@@ -83,9 +83,7 @@ class EquilibriumDepth(Depth):
         return "the rest point of dx/dt = G(x) + F(x) - leak (x - x0)"
 
     def export_problem(self, way: Way) -> str | None:
-        return (
-            "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
-        )
+        return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
     def _check(self, way: Way, options: dict[str, Any]) -> None:
         problems = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from odevit.distill.step import Distillation
 from odevit.field import DotProductAttention
 from odevit.objectives import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
-from odevit.train.callbacks import read_metrics
+from odevit.train.callbacks import read_metrics, write_lines
 from odevit.train.folder import RunFolder
 
 
@@ -35,24 +34,24 @@ class BoundStopping(TrainerCallback):
         self.recipe = recipe
         self.folder = folder
         self.lines = folder.path / "bound.jsonl"
+        self.earlier = read_metrics(self.lines)
         self.history: list[list[float]] = []
         self.below = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # A resumed run continues the count, and first drops the lines that it will write again.
-        earlier = [line for line in read_metrics(self.lines) if state.global_step and line["epoch"] <= state.epoch]
+        earlier = [line for line in self.earlier if state.global_step and line["epoch"] <= state.epoch]
         for line in earlier:
             self._count(line["errors"], line["bound"])
         if state.is_world_process_zero:
-            self.folder.own(self.lines.name).write_text("".join(json.dumps(line) + "\n" for line in earlier))
+            write_lines(self.folder.own(self.lines.name), earlier)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         errors, bound, lipschitz = self.measure()
         running = self._count(errors, bound)
         if state.is_world_process_zero:
             line = {"epoch": state.epoch, "bound": bound, "lipschitz": lipschitz, "errors": errors, "running": running}
-            with self.lines.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            write_lines(self.lines, [line], "a")
         if self.below >= self.recipe.patience:
             print(f"stopping: every checkpoint below the bound {bound:.3g} for {self.below} evaluations", flush=True)
             control.should_training_stop = True

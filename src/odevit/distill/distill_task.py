@@ -85,7 +85,7 @@ class DistillTask(Task[DistillRecipe]):
         self.teacher = teacher = Teacher(source)
         self.data = data = teacher.normalised(read_data(recipe, teacher.square_size))
         teacher.check_labels(data.num_classes)
-        student = get_ode_model(teacher.model, anatomy=teacher.anatomy, **asdict(recipe.student))
+        student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
         teacher.to(place.device)
         student.to(place.device)
         self.alignment = self._align(student.way.steps, place.device)

@@ -16,7 +16,7 @@ from odevit.train.recipe import Recipe, TrainRecipe
 # Every field of the student's configuration with its default; the horizon is the teacher's number of blocks.
 StudentRecipe = make_dataclass(
     "StudentRecipe",
-    [(name, Any, None if name == "horizon" else default) for name, default in OdeStudentConfig.own_fields().items()],
+    [(name, Any, None if name == "horizon" else default) for name, default in OdeStudentConfig.equation_fields().items()],
 )
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
 
@@ -87,9 +87,16 @@ class DistillRecipe(Recipe):
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
+    def student_config(self) -> OdeStudentConfig:
+        """The configuration that surgery takes."""
+        return OdeStudentConfig(**asdict(self.student))
+
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self.stopping.problems()
-        problems += [f"student: {problem}" for problem in OdeStudentConfig.problems_of(asdict(self.student))]
+        try:
+            self.student_config()
+        except ConfigError as error:
+            problems += [f"student: {problem}" for problem in error.problems]
         if self.alignment.kind not in KINDS:
             problems.append("alignment.kind: " + unknown_name("kind", self.alignment.kind, KINDS))
         if self.alignment.tokens not in ("all", "cls"):

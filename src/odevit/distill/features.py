@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from odevit.data import Batches
-from odevit.distill.teacher import Teacher, TeacherOutput
+from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.tokens import Logits, Pixels, Tokens
 from odevit.version import __version__
 
-INDEX = "index.json"
+INDEX, SHARD, STATE, LOGITS = "index.json", "features-{:05d}.safetensors", "state.{}", "logits"
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 
 
@@ -52,6 +53,13 @@ class CacheIndex:
     has_logits: bool
     dtype: str
 
+    @classmethod
+    def read(cls, folder: Path) -> CacheIndex:
+        """The index of a folder."""
+        content = json.loads((folder / INDEX).read_text())
+        content.pop("odevit_version", None)
+        return cls(**{**content, "layers": tuple(content["layers"]), "ends": tuple(content["ends"])})
+
 
 class TeacherCache:
     """index -> (h_l, logits): reads what `cache_features` wrote, one row at a time or many.
@@ -65,7 +73,7 @@ class TeacherCache:
         self.folder = Path(folder)
         if not (self.folder / INDEX).is_file():
             raise ValueError(f"{folder} has no {INDEX}; expected a folder that cache_features(...) wrote to its end")
-        self.index = _read_index(self.folder)
+        self.index = CacheIndex.read(self.folder)
         if teacher is not None and not self.index.fingerprint.startswith(f"{fingerprint(teacher)}-"):
             raise ValueError(
                 f"the features in {folder} were made by another teacher (or by other weights of it); "
@@ -81,18 +89,18 @@ class TeacherCache:
         if len(wanted) == 0 or int(wanted.min()) < 0 or int(wanted.max()) >= len(self):
             raise IndexError(f"samples {wanted.tolist()[:10]} were asked for; expected 0 to {len(self) - 1}")
         shards = torch.bucketize(wanted, torch.tensor(self.index.ends), right=True)
-        names = [_state_name(layer) for layer in self.index.layers] + ["logits"] * self.index.has_logits
+        names = [STATE.format(layer) for layer in self.index.layers] + [LOGITS] * self.index.has_logits
         rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(wanted) for name in names}
         for shard in shards.unique().tolist():
             first = 0 if shard == 0 else self.index.ends[shard - 1]
-            with safe_open(str(self.folder / _shard_name(shard)), framework="pt") as file:
+            with safe_open(str(self.folder / SHARD.format(shard)), framework="pt") as file:
                 for name in names:
                     slices = file.get_slice(name)
                     for position in (shards == shard).nonzero().flatten().tolist():
                         rows[name][position] = slices[int(wanted[position]) - first]
         features = {name: torch.stack(values).float() for name, values in rows.items()}
-        states = {layer: features[_state_name(layer)] for layer in self.index.layers}
-        return CachedFeatures(states, features.get("logits"))
+        states = {layer: features[STATE.format(layer)] for layer in self.index.layers}
+        return CachedFeatures(states, features.get(LOGITS))
 
 
 def cache_features(
@@ -119,22 +127,32 @@ def cache_features(
         dtype: `float16` or `float32`.
         limit_gb: the size in GB above which this refuses.
     """
-    layers = _layers(teacher, keep)
-    count = _count(batches, samples)
+    last = teacher.num_layers
+    layers = tuple(range(last + 1)) if keep is None else tuple(keep)
+    if not layers or len(set(layers)) != len(layers) or not all(0 <= layer <= last for layer in layers):
+        raise ValueError(f"keep={list(layers)}; expected different numbers from 0 (the embedded image) to {last}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}; expected one of {', '.join(DTYPES)}")
-    stream = iter(batches)
-    first = _pixels(next(stream))
-    size = _bytes_of_one(teacher, first, layers, dtype) * count / 1e9
+    count = _count(batches, samples)
+
+    def features(pixels: Pixels) -> dict[str, Tensor]:
+        output = teacher(pixels)
+        tensors = {STATE.format(layer): output.states[layer] for layer in layers}
+        if output.logits is not None:
+            tensors[LOGITS] = output.logits
+        return {name: tensor.to("cpu", DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}
+
+    stream = map(_pixels, batches)
+    first = next(stream)
+    size = sum(tensor.nbytes for tensor in features(first[:1]).values()) * count / 1e9
     if size > limit_gb:
         raise ValueError(
             f"the features of {count:,} images take {size:.3g} GB, more than limit_gb={limit_gb:g}; keep fewer layers "
             f"than {len(layers)} (keep=...), {'' if dtype == 'float16' else 'dtype=float16, '}or raise limit_gb"
         )
-    key = f"{fingerprint(teacher)}-{count}-{_digest([first])}"
-    folder = Path(folder)
+    key, folder = f"{fingerprint(teacher)}-{count}-{_digest([first])}", Path(folder)
     if (folder / INDEX).is_file():
-        present = _read_index(folder)
+        present = CacheIndex.read(folder)
         if (present.fingerprint, present.layers, present.dtype) == (key, layers, dtype):
             return TeacherCache(folder)
         raise ValueError(
@@ -142,11 +160,9 @@ def cache_features(
             f"layers {list(present.layers)}, {present.dtype}); choose another folder, or delete it"
         )
     folder.mkdir(parents=True, exist_ok=True)
-
     ends: list[int] = []
-    for number, pixels in enumerate(_chain(first, stream)):
-        output = teacher(pixels)
-        save_file(_features(output, layers, DTYPES[dtype]), folder / _shard_name(number))
+    for number, pixels in enumerate(chain([first], stream)):
+        save_file(features(pixels), folder / SHARD.format(number))
         ends.append(len(pixels) + (ends[-1] if ends else 0))
     if ends[-1] != count:
         raise ValueError(f"there were {ends[-1]:,} images in the batches, expected {count:,}; correct samples=")
@@ -170,15 +186,6 @@ def _digest(tensors: Iterable[Tensor]) -> str:
         # numpy knows no bfloat16; bytes are bytes.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _layers(teacher: Teacher, keep: Sequence[int] | None) -> tuple[int, ...]:
-    last = teacher.num_layers
-    layers = tuple(range(last + 1)) if keep is None else tuple(keep)
-    outside = [layer for layer in layers if not 0 <= layer <= last]
-    if outside or len(set(layers)) != len(layers) or not layers:
-        raise ValueError(f"keep={list(layers)}; expected different numbers from 0 (the embedded image) to {last}")
-    return layers
 
 
 def _count(batches: Iterable[Any], samples: int | None) -> int:
@@ -208,36 +215,3 @@ def _pixels(batch: Any) -> Pixels:
     if isinstance(batch, Mapping):
         return batch["pixel_values"]
     return batch if isinstance(batch, Tensor) else batch[0]
-
-
-def _chain(first: Pixels, stream: Iterator[Any]) -> Iterator[Pixels]:
-    yield first
-    for batch in stream:
-        yield _pixels(batch)
-
-
-def _bytes_of_one(teacher: Teacher, pixels: Pixels, layers: Sequence[int], dtype: str) -> int:
-    """The size of the features of one image, from the first of them."""
-    features = _features(teacher(pixels[:1]), layers, DTYPES[dtype])
-    return sum(tensor.numel() * tensor.element_size() for tensor in features.values())
-
-
-def _features(output: TeacherOutput, layers: Sequence[int], dtype: torch.dtype) -> dict[str, Tensor]:
-    features = {_state_name(layer): output.states[layer] for layer in layers}
-    if output.logits is not None:
-        features["logits"] = output.logits
-    return {name: tensor.to("cpu", dtype).contiguous() for name, tensor in features.items()}
-
-
-def _read_index(folder: Path) -> CacheIndex:
-    content = json.loads((folder / INDEX).read_text())
-    content.pop("odevit_version", None)
-    return CacheIndex(**{**content, "layers": tuple(content["layers"]), "ends": tuple(content["ends"])})
-
-
-def _state_name(layer: int) -> str:
-    return f"state.{layer}"
-
-
-def _shard_name(number: int) -> str:
-    return f"features-{number:05d}.safetensors"

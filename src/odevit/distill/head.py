@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForImageClassification, PreTrainedModel, set_seed
 
 from odevit.distill.teacher import Teacher
-from odevit.model import PROCESSOR
+from odevit.model.processor import PROCESSOR
 from odevit.solver import Solution, Stats, Way
 from odevit.tokens import Logits, Pixels
 from odevit.train.card import Card

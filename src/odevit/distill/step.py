@@ -13,7 +13,8 @@ from odevit.distill.alignment import Alignment
 from odevit.distill.features import TeacherCache
 from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
-from odevit.model import OdeStudent, answer_of
+from odevit.model import OdeStudent
+from odevit.model.anatomy import answer_of
 from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching
 from odevit.solver import Save, Solution, Way, solve
 from odevit.tokens import Logits, Pixels, Tokens

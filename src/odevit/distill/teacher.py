@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from odevit.analysis.looking import AttentionPath, attention_path
 from odevit.data import DataSet
 from odevit.errors import ConfigError
 from odevit.model import OdeViTForImageClassification, OdeViTModel
-from odevit.model.anatomy import answer_of, examine
-from odevit.model.encoder import OdeEncoder
-from odevit.model.origin import load_model
+from odevit.model.anatomy import answer_of, examine, reading_of
+from odevit.model.bridge import BlockBridge, DepthBridge
+from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, read_processor, statistics_of
 from odevit.solver import Solution, Stats, Way
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
@@ -64,7 +66,7 @@ class Teacher(nn.Module):
             processor = read_processor(str(getattr(source, "name_or_path", "")))
             model = copy.deepcopy(source)
         else:
-            model = load_model(source)
+            model = load_vit(source)
             processor = read_processor(source, download=True)
         self.model = model.eval().requires_grad_(False)
         self.training = False
@@ -114,7 +116,7 @@ class Teacher(nn.Module):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
         asked = {"output_attentions": True} if attentions else {}
         written_out = _attention_written_out(self.model) if attentions else nullcontext()
-        with self.anatomy.place.watched(self.model) as trail, written_out:
+        with self.anatomy.where.watched(self.model) as trail, written_out:
             output = self.model(pixel_values, **asked)
         answer = answer_of(self.model, output)
         maps = self._maps(output) if attentions else None
@@ -183,6 +185,16 @@ class Teacher(nn.Module):
         return maps
 
 
+@torch.no_grad()
+def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
+    """a of each layer of a teacher; the layers 1, ..., L stand in the place of time."""
+    output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
+    assert output.attentions is not None  # asked for
+    layers = range(1, teacher.num_layers + 1)
+    reading = partial(reading_of, teacher.model, layout)
+    return attention_path(layers, output.states[:-1], output.attentions, layout, reading)
+
+
 @contextmanager
 def _attention_written_out(model: nn.Module) -> Iterator[None]:
     """In this block attention makes its maps; the fused one of transformers would silently give none."""
@@ -204,7 +216,7 @@ def _refuse(model: nn.Module) -> None:
             "it is in training mode, where dropout and batch statistics would change its answers; "
             "call teacher.eval() first"
         )
-    if any(isinstance(module, OdeEncoder) for module in model.modules()):
+    if any(isinstance(module, BlockBridge | DepthBridge) for module in model.modules()):
         problems.append("its blocks were replaced by an equation; call .unload() and pass what it gives")
     if problems:
         raise ConfigError(f"the teacher, a {type(model).__name__},", problems)

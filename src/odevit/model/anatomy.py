@@ -1,21 +1,21 @@
-"""What surgeon and teacher have to know of a model, found by its structure and by one image of zeros."""
+"""What surgery and teaching need to know of a ViT, found by its structure and by one image of zeros."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from odevit.distill.architectures import BlockList, Place, find_place
-from odevit.distill.layout import find_layout, patch_convolution
-from odevit.model.layout import TokenLayout
-from odevit.shapes import Pixels
+from odevit.model.blocks import BlockList, Place, StackedPlace, find_place
+from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.tokens import Pixels, PrefixLayout, TokenLayout, Tokens
 
+CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
 # Positions that only the blocks know: rotary ones and relative biases.
 ROTARY = re.compile(r"rope|rotary|relativeposition", re.IGNORECASE)
@@ -26,7 +26,9 @@ class Anatomy:
     """The parts of a Vision Transformer.
 
     Args:
-        place: where its blocks stand.
+        place: the dotted name of where its blocks stand.
+        as_tuple: whether a block answers with a tuple.
+        own: whether it is a model of ours.
         blocks: L, how many there are.
         width: D of its tokens.
         tokens: how many tokens an image of its own size becomes.
@@ -38,7 +40,9 @@ class Anatomy:
         labels: how many classes its head knows; None without a head.
     """
 
-    place: Place
+    place: str
+    as_tuple: bool
+    own: bool
     blocks: int
     width: int
     tokens: int
@@ -49,9 +53,31 @@ class Anatomy:
     rotary: bool
     labels: int | None
 
+    @property
+    def where(self) -> Place:
+        """Where its blocks stand, as something that can be read and replaced."""
+        return (StackedPlace if self.own else BlockList)(self.place, self.as_tuple)
+
     def layout(self, model: nn.Module, size: tuple[int, int] | None = None) -> TokenLayout:
-        """Where CLS, patches and registers stand for an image of this size."""
-        return find_layout(model, self.tokens, self.size, size or self.size)
+        """Where CLS, patches and registers stand for an image of this size, or of the model's own."""
+        size = size or self.size
+        if isinstance(model, OdeViTModel | OdeViTForImageClassification):
+            return model.layout(*size)
+        convolution = patch_convolution(model)
+        if convolution is None:
+            raise ValueError(
+                f"{type(model).__name__} cuts images into patches without a convolution, so its {self.tokens} tokens "
+                "cannot be told apart; pass positions=False, and slices of your own where a layout is asked for"
+            )
+        own, grid = _grid(convolution, self.size), _grid(convolution, size)
+        extra = self.tokens - own[0] * own[1]
+        if extra < 0:
+            raise ValueError(
+                f"{type(model).__name__} makes {self.tokens} tokens of a {self.size[0]}x{self.size[1]} image, fewer "
+                f"than the {own[0]}x{own[1]} patches of its first convolution; its layout cannot be told"
+            )
+        has_cls = extra > 0 and any(name.rpartition(".")[2] in CLS_NAMES for name, _ in model.named_parameters())
+        return PrefixLayout(has_cls, grid, extra - int(has_cls))
 
 
 @dataclass(frozen=True)
@@ -84,12 +110,12 @@ def examine(model: nn.Module) -> Anatomy:
             f"expected {len(blocks) + 1} states [batch, token, dim] of one shape, found {len(trail.states)} of the "
             f"shapes {sorted(shapes)}"
         )
-    if isinstance(place, BlockList):
-        place = replace(place, as_tuple=trail.as_tuple)
     _, tokens, width = trail.states[0].shape
     logits = answer_of(model, output).logits
     return Anatomy(
-        place=place,
+        place=place.name,
+        as_tuple=trail.as_tuple,
+        own=isinstance(place, StackedPlace),
         blocks=len(blocks),
         width=width,
         tokens=tokens,
@@ -119,6 +145,22 @@ def answer_of(model: nn.Module, output: Any) -> Answer:
     return Answer(named.get("logits"), pooled)
 
 
+def reading_of(model: nn.Module, layout: TokenLayout, state: Tokens) -> tuple[Tensor, str]:
+    """How much each token of a state counts in what the head of a ViT reads [batch, token], and who that is, in words.
+
+    A model that contains an encoder of ours says how it pools; others read CLS where there is one.
+    """
+    base = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
+    if base is not None:
+        return base.pooling.weights(base.norm(state), layout), base.pooling.query
+    weights = state.new_zeros(state.shape[:2])
+    if layout.has_cls:
+        weights[:, layout.cls] = 1.0
+        return weights, "CLS"
+    weights[:, layout.patches] = 1.0 / layout.num_patches
+    return weights, "mean of patches"
+
+
 def blank(model: nn.Module, channels: int, size: tuple[int, int]) -> Pixels:
     """One image of zeros, of the type and on the device of the model's weights."""
     like = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
@@ -139,6 +181,19 @@ def image_size_of(model: nn.Module) -> tuple[int, int]:
     raise ValueError(
         f"{type(model).__name__} does not say how large its images are; set model.image_size = (height, width) before"
     )
+
+
+def patch_convolution(model: nn.Module) -> nn.Conv2d | None:
+    """The convolution that cuts images into patches: the first of the model."""
+    return next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+
+
+def _grid(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[int, int]:
+    height, width = (
+        (length - kernel) // stride + 1
+        for length, kernel, stride in zip(size, convolution.kernel_size, convolution.stride, strict=True)
+    )
+    return height, width
 
 
 def channels_of(model: nn.Module) -> int:

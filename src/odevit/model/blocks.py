@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -11,14 +11,12 @@ from typing import Any, NamedTuple, cast
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from odevit.depth import Integration, StackedDepth
-from odevit.depth.base import AS_CONFIGURED
-from odevit.distill.encoder import OdeEncoder
+from odevit.depth import StackedDepth
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
-from odevit.shapes import AttentionMap, Tokens
 from odevit.solver import Save, Solution
+from odevit.tokens import AttentionMap, Tokens
 
-PLACES = {
+KNOWN_PLACES = {
     # model_type: names of the list of blocks, as this and earlier versions of transformers have it
     "vit": ("layers", "encoder.layer"),
     "deit": ("layers", "encoder.layer"),
@@ -41,65 +39,37 @@ class Trail:
     as_tuple: bool = False
 
 
+@dataclass(frozen=True)
 class Place(ABC):
     """Where the blocks of a model stand and how they are called.
 
     Args:
-        name: the module that is exchanged, by its dotted name.
+        name: the module that is replaced, by its dotted name.
+        as_tuple: whether a block answers with a tuple.
     """
 
     name: str
+    as_tuple: bool = False
 
     @abstractmethod
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The blocks, in their order."""
 
     @abstractmethod
-    def house(self, encoder: OdeEncoder) -> nn.Module:
-        """`encoder`, callable as what stands in this place is called."""
-
-    @abstractmethod
-    def stand_in(self, function: Callable[[Tokens], Solution]) -> nn.Module:
-        """A module for this place that makes a function's solution of what the first block would receive."""
-
-    @abstractmethod
     def watched(self, model: nn.Module) -> AbstractContextManager[Trail]:
         """A context in which passes through the blocks leave a `Trail`."""
 
-    def install(self, model: nn.Module, module: nn.Module) -> nn.Module:
-        """Put a module into this place; what stood there comes back."""
+    def install(self, model: nn.Module, module: nn.Module) -> None:
+        """Put a module into this place, for good."""
         parent, _, leaf = self.name.rpartition(".")
-        owner = model.get_submodule(parent)
-        before = cast(nn.Module, getattr(owner, leaf))
-        setattr(owner, leaf, module)
-        return before
-
-    @contextmanager
-    def exchanged(self, model: nn.Module, function: Callable[[Tokens], Solution]) -> Iterator[None]:
-        """Within this context the blocks are `function`."""
-        before = self.install(model, self.stand_in(function))
-        try:
-            yield
-        finally:
-            self.install(model, before)
+        setattr(model.get_submodule(parent), leaf, module)
 
 
-@dataclass(frozen=True)
 class BlockList(Place):
     """x = block(x, ...) for each block of an nn.ModuleList or nn.Sequential: Hugging Face's models and timm's."""
 
-    name: str
-    as_tuple: bool = False
-
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(model.get_submodule(self.name).children())
-
-    def house(self, encoder: OdeEncoder) -> nn.Module:
-        # A Sequential answers to a loop over its members as well as to a call, so it serves for both kinds of list.
-        return nn.Sequential(encoder)
-
-    def stand_in(self, function: Callable[[Tokens], Solution]) -> nn.Module:
-        return nn.Sequential(_BlockStandIn(function, self.as_tuple))
 
     @contextmanager
     def watched(self, model: nn.Module) -> Iterator[Trail]:
@@ -120,29 +90,18 @@ class BlockList(Place):
             yield trail
 
 
-@dataclass(frozen=True)
 class StackedPlace(Place):
-    """The `depth` of our own stacked model, which is called with an `Integration` and answers with a `Solution`."""
-
-    name: str
+    """The `depth` of our own stacked model, which answers with a `Solution`."""
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(cast(StackedDepth, model.get_submodule(self.name)).layers)
-
-    def house(self, encoder: OdeEncoder) -> nn.Module:
-        return EncoderDepth(encoder)
-
-    def stand_in(self, function: Callable[[Tokens], Solution]) -> nn.Module:
-        return _DepthStandIn(function)
 
     @contextmanager
     def watched(self, model: nn.Module) -> Iterator[Trail]:
         trail = Trail()
 
-        def before(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            x0, *given = args
-            how: Integration = given[0] if given else AS_CONFIGURED
-            return x0, replace(how, save=replace(Save.parse(how.save), steps="all"))
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return args, kwargs | {"save": replace(Save.parse(kwargs.get("save")), steps="all")}
 
         def after(_: nn.Module, args: tuple[Any, ...], solution: Solution) -> None:
             trail.states[:] = solution.states
@@ -150,40 +109,9 @@ class StackedPlace(Place):
 
         depth = model.get_submodule(self.name)
         with ExitStack() as hooks:
-            hooks.callback(depth.register_forward_pre_hook(before).remove)
+            hooks.callback(depth.register_forward_pre_hook(before, with_kwargs=True).remove)
             hooks.callback(depth.register_forward_hook(after).remove)
             yield trail
-
-
-class EncoderDepth(nn.Module):
-    """The encoder in the place of our own model's depth: solver, steps and horizon of a call have a meaning again."""
-
-    def __init__(self, encoder: OdeEncoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        return self.encoder.integrate(x0, how)
-
-
-class _BlockStandIn(nn.Module):
-    def __init__(self, function: Callable[[Tokens], Solution], as_tuple: bool) -> None:
-        super().__init__()
-        self.function = function
-        self.as_tuple = as_tuple
-
-    def forward(self, hidden_states: Tokens, *_: Any, **__: Any) -> Tokens | tuple[Tokens]:
-        state = self.function(hidden_states).state
-        return (state,) if self.as_tuple else state
-
-
-class _DepthStandIn(nn.Module):
-    def __init__(self, function: Callable[[Tokens], Solution]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x0: Tokens, how: Integration = AS_CONFIGURED) -> Solution:
-        return self.function(x0)
 
 
 class Candidate(NamedTuple):
@@ -210,19 +138,19 @@ def find_place(model: nn.Module) -> Place:
         return StackedPlace("depth" if encoder is model else "odevit.depth")
 
     lists = _lists(model)
-    known = PLACES.get(str(getattr(getattr(model, "config", None), "model_type", "")), ())
+    known = KNOWN_PLACES.get(str(getattr(getattr(model, "config", None), "model_type", "")), ())
     for place in known:
-        fitting = [each for each in lists if each.uniform and f".{each.name}".endswith(f".{place}")]
+        fitting = [one for one in lists if one.uniform and f".{one.name}".endswith(f".{place}")]
         if len(fitting) == 1:
             return BlockList(fitting[0].name)
 
-    named = [each for each in lists if each.uniform and _sounds_like_blocks(each.name)]
+    named = [one for one in lists if one.uniform and _sounds_like_blocks(one.name)]
     # A list within a block of another list is a part of a block, not a list of blocks.
-    outer = [each for each in named if not any(each.name.startswith(f"{other.name}.") for other in named)]
+    outer = [one for one in named if not any(one.name.startswith(f"{other.name}.") for other in named)]
     if len(outer) == 1:
         return BlockList(outer[0].name)
     what = "has no list of equal blocks" if not outer else f"has {len(outer)} lists that could be its blocks"
-    listed = ", ".join(str(each) for each in (outer or lists)[:20]) or "none"
+    listed = ", ".join(str(one) for one in (outer or lists)[:20]) or "none"
     raise ValueError(
         f"{type(model).__name__} {what}; expected one nn.ModuleList or nn.Sequential of one class of blocks with equal "
         f"shapes whose name contains 'layer' or 'block'. Lists of modules in it: {listed}"
@@ -235,7 +163,7 @@ def _sounds_like_blocks(name: str) -> bool:
 
 
 def _lists(model: nn.Module) -> list[Candidate]:
-    found = []
+    candidates = []
     for name, module in model.named_modules():
         if not name or not isinstance(module, nn.ModuleList | nn.Sequential) or len(module) == 0:
             continue
@@ -244,8 +172,8 @@ def _lists(model: nn.Module) -> list[Candidate]:
         shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
         # Stages of different widths are of one class too; a vector field cannot change its width on the way.
         uniform = len(kinds) == 1 and len(shapes) == 1 and _has_norm(members[0])
-        found.append(Candidate(name, " | ".join(kinds), len(members), uniform))
-    return found
+        candidates.append(Candidate(name, " | ".join(kinds), len(members), uniform))
+    return candidates
 
 
 def _has_norm(block: nn.Module) -> bool:

@@ -1,147 +1,150 @@
-"""The one description of a student's depth; saved as encoder.json with the version of the library."""
+"""The one description of a student: its equation, and the ViT that the equation was put into."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
-from odevit.errors import ConfigError, unknown_name
-from odevit.version import __version__
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig
+
+from odevit.depth import DEPTHS
+from odevit.errors import ConfigError, is_number, is_whole, unknown_name
+from odevit.model.anatomy import Anatomy
+from odevit.model.configuration_equation import EquationConfig, one_of
+from odevit.model.processor import PixelStatistics
 
 INITS = ("spectral", "average")
+BASE_FIELDS = ("base", "base_config", "anatomy", "original_parameters")
+PIXEL_FIELDS = ("image_size", "num_channels", "image_mean", "image_std")
 
 
-@dataclass(frozen=True)
-class OdeEncoderConfig:
+class OdeStudentConfig(EquationConfig):
     """Everything that defines the equation in the place of a teacher's blocks. None means: as the teacher has it.
 
     Args:
-        solver: how the student is integrated unless told otherwise.
-        steps: N, the number of steps.
         horizon: T, the length of the trajectory; None is the number of the teacher's blocks, so that one unit of time
             is one block.
         hidden_size: width of the student's state; one that differs from the teacher's adds linear maps in and out.
-        num_attention_heads: H; divides `hidden_size`.
-        mlp_ratio: hidden width of the MLP over `hidden_size`.
-        attention: `dot`, `l2`, `cosine` or `hopfield`.
-        norm: `center`, `layer` or `rms`, inside the field.
-        norm_eps: epsilon of those norms; matters where tokens are small.
-        leak: pull towards the embedded image; 0 is the paper's equation.
-        bias: whether the field's projections have one.
-        residual_scale: start value of a learned per-channel factor on each component, or None for none.
-        time_conditioned: whether the field knows the time.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
             that get their positions inside attention (rotary), which the field's attention does not have.
-        registers: learned tokens of the student's own, which its teacher has not: they go through the equation behind
-            the teacher's tokens and are left there when it ends. The paper's students have 10.
+        registers: learned tokens of the student's own, which its teacher does not have: they go through the equation
+            behind the teacher's tokens and are dropped when it ends. The paper's students have 10.
         init: `spectral` (every projection starts with spectral norm 1) or `average` (every weight of the field is the
             mean of the corresponding weights of the teacher's blocks; needs equal shapes).
+        base, base_config, anatomy, original_parameters: the ViT that was operated on, filled in by `get_ode_model`:
+            its library, class and arguments, its own configuration, where its blocks stood, and its size.
+        image_size, num_channels, image_mean, image_std: of the images it takes, filled in likewise.
+
+    The other arguments of the equation are those of `EquationConfig`.
     """
 
-    solver: str = "lie_trotter"
-    steps: int = 12
-    horizon: float | None = 12.0
+    model_type = "odevit_student"
+    sub_configs = {"base_config": AutoConfig}  # noqa: RUF012 (Hugging Face expects a dictionary)
+    keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
+
     hidden_size: int | None = None
     num_attention_heads: int | None = None
     mlp_ratio: float = 4.0
-    attention: str = "dot"
-    norm: str = "layer"
-    norm_eps: float | None = None
     leak: float = 0.0
     bias: bool = True
-    residual_scale: float | None = None
-    time_conditioned: bool = False
+    solver: str = "lie_trotter"
+    horizon: float | None = 12.0
     positions: bool | str = "auto"
     registers: int = 0
     init: str = "spectral"
+    base: dict[str, Any] | None = None
+    base_config: dict[str, Any] | PreTrainedConfig | None = None
+    anatomy: dict[str, Any] | None = None
+    original_parameters: int = 0
+    image_size: int | list[int] | None = None
+    num_channels: int = 3
+    image_mean: list[float] | None = None
+    image_std: list[float] | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, **kwargs: Any) -> None:
+        if isinstance(self.base_config, dict):
+            self.base_config = AutoConfig.for_model(**self.base_config)
+        super().__post_init__(**kwargs)
         problems = self.problems()
         if problems:
-            raise ConfigError("OdeEncoderConfig", problems)
+            raise ConfigError("OdeStudentConfig", problems)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> OdeEncoderConfig:
-        """A configuration from names and values; unknown names are refused with the nearest known one."""
-        known = [field.name for field in fields(cls)]
-        unknown = [unknown_name("key", name, known) for name in values if name not in (*known, "odevit_version")]
+    def equation_fields(cls) -> dict[str, Any]:
+        """What can be asked of a student, with the defaults: everything but what the teacher decides."""
+        decided = (*BASE_FIELDS, *PIXEL_FIELDS)
+        return {name: getattr(cls, name) for name in cls.own_fields() if name not in decided}
+
+    def changed(self, **overrides: Any) -> OdeStudentConfig:
+        """The same configuration with some values replaced; unknown names are refused with the nearest known one."""
+        unknown = [unknown_name("key", name, self.own_fields()) for name in overrides if name not in self.own_fields()]
         if unknown:
-            raise ConfigError("OdeEncoderConfig", unknown)
-        return cls(**{name: value for name, value in values.items() if name in known})
+            raise ConfigError("OdeStudentConfig", unknown)
+        return type(self)(**{name: getattr(self, name) for name in self.own_fields()} | overrides)
 
-    def changed(self, **overrides: Any) -> OdeEncoderConfig:
-        """The same configuration with some values replaced."""
-        return self.from_dict({**asdict(self), **overrides})
-
-    def resolved(
-        self, *, width: int, heads: int | None, blocks: int, eps: float | None, rotary: bool
-    ) -> OdeEncoderConfig:
-        """The configuration with every None that means "as the teacher has it" filled in."""
-        chosen_heads = heads if self.num_attention_heads is None else self.num_attention_heads
-        if chosen_heads is None:
+    def resolved(self, anatomy: Anatomy) -> OdeStudentConfig:
+        """The configuration with everything filled in that means "as the teacher has it"."""
+        heads = anatomy.heads if self.num_attention_heads is None else self.num_attention_heads
+        if heads is None:
             raise ConfigError(
-                "OdeEncoderConfig",
+                "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        return replace(
-            self,
-            horizon=float(blocks) if self.horizon is None else self.horizon,
-            hidden_size=width if self.hidden_size is None else self.hidden_size,
-            num_attention_heads=chosen_heads,
-            norm_eps=(1e-6 if eps is None else eps) if self.norm_eps is None else self.norm_eps,
-            positions=rotary if self.positions == "auto" else self.positions,
+        eps = 1e-6 if anatomy.eps is None else anatomy.eps
+        return self.changed(
+            horizon=float(anatomy.blocks) if self.horizon is None else self.horizon,
+            hidden_size=anatomy.width if self.hidden_size is None else self.hidden_size,
+            num_attention_heads=heads,
+            norm_eps=eps if self.norm_eps is None else self.norm_eps,
+            positions=anatomy.rotary if self.positions == "auto" else self.positions,
+            anatomy={**asdict(anatomy), "size": list(anatomy.size)},
+            image_size=anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
+            num_channels=anatomy.channels,
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write JSON with the version of the library."""
-        content = {**asdict(self), "odevit_version": __version__}
-        Path(path).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> OdeEncoderConfig:
-        """Read what `save` wrote."""
-        return cls.from_dict(json.loads(Path(path).read_text()))
+    def completed(
+        self,
+        vit: nn.Module,
+        anatomy: Anatomy,
+        base: dict[str, Any],
+        base_config: PreTrainedConfig | None,
+        statistics: PixelStatistics | None,
+    ) -> OdeStudentConfig:
+        """The resolved configuration with the ViT it is for: how to build it, its size, its classes and its pixels."""
+        pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
+        parameters = sum(parameter.numel() for parameter in vit.parameters())
+        config = self.resolved(anatomy).changed(
+            base=base, base_config=base_config, original_parameters=parameters, **pixels
+        )
+        if anatomy.labels is not None:
+            config.num_labels = anatomy.labels
+            names = getattr(getattr(vit, "config", None), "id2label", None) or {}
+            if len(names) == anatomy.labels:
+                config.id2label = {int(number): str(name) for number, name in names.items()}
+                config.label2id = {name: number for number, name in config.id2label.items()}
+        return config
 
     def problems(self) -> list[str]:
         """All that is wrong, as sentences."""
-        from odevit.field import ATTENTIONS, NORMS
-        from odevit.solver import SOLVERS
-
-        named = [ATTENTIONS.problem(self.attention), NORMS.problem(self.norm), SOLVERS.problem(self.solver)]
-        found = [problem for problem in named if problem]
-        if self.init not in INITS:
-            found.append(unknown_name("init", self.init, INITS))
-
-        def check(name: str, fine: bool, wanted: str) -> None:
-            if not fine:
-                found.append(f"{name}={getattr(self, name)!r}; expected {wanted}")
-
-        check("steps", _whole(self.steps, 1), "a whole number, at least 1")
-        check("hidden_size", self.hidden_size is None or _whole(self.hidden_size, 2), "None or a whole number >= 2")
-        heads = self.num_attention_heads
-        check("num_attention_heads", heads is None or _whole(heads, 1), "None or a whole number >= 1")
-        check("horizon", self.horizon is None or (_number(self.horizon) and self.horizon > 0), "None or a number > 0")
-        check("mlp_ratio", _number(self.mlp_ratio) and self.mlp_ratio > 0, "a number > 0")
-        eps = self.norm_eps
-        check("norm_eps", eps is None or (_number(eps) and eps > 0), "None or a number > 0")
-        check("leak", _number(self.leak) and self.leak >= 0, "a number >= 0")
-        check("residual_scale", self.residual_scale is None or _number(self.residual_scale), "None or a number")
-        check("registers", _whole(self.registers, 0), "a whole number, at least 0")
-        check("positions", self.positions in (True, False, "auto"), "True, False or 'auto'")
-        if not found and self.hidden_size is not None and heads is not None and self.hidden_size % heads:
-            fitting = [n for n in range(1, 33) if self.hidden_size % n == 0]
-            found.append(
-                f"num_attention_heads={heads} does not divide hidden_size={self.hidden_size}; choose one of {fitting}"
-            )
-        return found
-
-
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        problems = self.equation_problems() + one_of("init", self.init, INITS)
+        if self.depth in DEPTHS and not DEPTHS[self.depth].has_trajectory:
+            able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)
+            problems.append(f"depth={self.depth!r}; a student follows its teacher along a trajectory, expected {able}")
+        heads, width = self.num_attention_heads, self.hidden_size
+        problems += self.expect(
+            ("hidden_size",), "None or a whole number >= 2", lambda value: value is None or is_whole(value, 2)
+        )
+        problems += self.expect(
+            ("num_attention_heads",), "None or a whole number >= 1", lambda value: value is None or is_whole(value, 1)
+        )
+        problems += self.expect(
+            ("horizon",), "None or a number > 0", lambda value: value is None or (is_number(value) and value > 0)
+        )
+        problems += self.expect(("registers",), "a whole number, at least 0", is_whole)
+        problems += self.expect(
+            ("positions",), "True, False or 'auto'", lambda value: isinstance(value, bool) or value == "auto"
+        )
+        if not problems and width is not None and heads is not None:
+            problems += self.head_problems(width, heads)
+        return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,42 +11,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.depth import Integration, OdeDepth
-from odevit.depth.base import AS_CONFIGURED
-from odevit.distill.configuration import OdeEncoderConfig
+from odevit.depth import DEPTHS, Depth
 from odevit.field import VectorField
-from odevit.model.layout import TokenLayout
-from odevit.shapes import Tokens
-from odevit.solver import Solution
+from odevit.model.configuration_equation import make_field
+from odevit.model.configuration_student import OdeStudentConfig
+from odevit.solver import Solution, Way
+from odevit.tokens import Logits, TokenLayout, Tokens
 
 
 class OdeEncoder(nn.Module):
     """x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r].
 
-    Called like any of the blocks it replaces: whatever they are given beside the tokens (masks, rotary embeddings,
-    flags) is accepted and has no meaning here. P and Q are there when the student's width is not the teacher's, the
-    positions p and the registers r when the configuration asks for them. Nothing outside sees the registers: they are
-    appended on the way in and left behind on the way out.
+    P and Q are there when the student's width is not the teacher's, the positions p and the registers r when the
+    configuration asks for them. Nothing outside sees the registers: they are appended on the way in and dropped on the
+    way out.
 
     Args:
         config: a resolved configuration: no None that stands for the teacher's value.
         width: of the teacher's tokens.
         layout: where the patches stand among the tokens; needed for positions only.
-        as_tuple: whether the teacher's blocks answer with a tuple.
     """
 
-    def __init__(
-        self, config: OdeEncoderConfig, width: int, layout: TokenLayout | None = None, as_tuple: bool = False
-    ) -> None:
+    def __init__(self, config: OdeStudentConfig, width: int, layout: TokenLayout | None = None) -> None:
         super().__init__()
         dim = int(config.hidden_size or width)
-        self.as_tuple = as_tuple
-        self.depth = OdeDepth(
-            lambda: make_field(config, dim),
-            solver=config.solver,
-            steps=config.steps,
-            horizon=float(config.horizon or 0.0),
-        )
+        self.depth: Depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
         self.in_proj: nn.Linear | None = None
         self.out_proj: nn.Linear | None = None
         if dim != width:
@@ -70,26 +60,28 @@ class OdeEncoder(nn.Module):
         assert isinstance(field, VectorField)
         return field
 
-    def integrate(self, x0: Tokens, how: Integration = AS_CONFIGURED, depth: str | None = None) -> Solution:
+    def forward(
+        self,
+        x0: Tokens,
+        way: Way | None = None,
+        *,
+        depth: str | None = None,
+        read: Callable[[Tokens], Logits] | None = None,
+        **options: Any,
+    ) -> Solution:
         """The trajectory that starts at the embedded image `x0`, in the teacher's width and with the teacher's tokens.
 
         Attention maps that are asked for are those of the equation: the student's registers are their last rows and
-        columns. `depth` may be "equilibrium"; `how.read` gets states as they leave.
+        columns. `depth` may be "equilibrium"; `read` gets states as they leave; `options` are those of a `Depth`.
         """
-        read = how.read
-        if read is not None:
-            how = replace(how, read=lambda z: read(self.leave(z)))
-        chosen = self.depth if depth is None else self.depth.seen_as(depth)
-        solution = chosen(self.enter(x0), how)
+        meaning = self.depth if depth is None else self.depth.seen_as(depth)
+        inner = None if read is None else lambda z: read(self.leave(z))
+        solution = meaning(self.enter(x0), way, read=inner, **options)
         return replace(
             solution,
             state=self.leave(solution.state).to(x0.dtype),
             states=tuple(self.leave(state).to(x0.dtype) for state in solution.states),
         )
-
-    def forward(self, hidden_states: Tokens, *_: Any, **__: Any) -> Tokens | tuple[Tokens]:
-        state = self.integrate(hidden_states).state
-        return (state,) if self.as_tuple else state
 
     def enter(self, x: Tokens) -> Tokens:
         """z = [P x + p; r]."""
@@ -126,25 +118,6 @@ class OdeEncoder(nn.Module):
             grid = F.interpolate(grid.float(), size=(side, side), mode="bicubic", align_corners=False).to(grid.dtype)
             positions = grid.flatten(2).transpose(1, 2)
         return F.pad(positions, (0, 0, before, after))
-
-
-def make_field(config: OdeEncoderConfig, dim: int) -> VectorField:
-    """The vector field that a resolved configuration describes."""
-    field = VectorField(
-        dim,
-        int(config.num_attention_heads or 1),
-        config.mlp_ratio,
-        attention=config.attention,
-        norm=config.norm,
-        leak=config.leak,
-        bias=config.bias,
-        residual_scale=config.residual_scale,
-        time_conditioned=config.time_conditioned,
-    )
-    for module in field.modules():
-        if isinstance(module, nn.LayerNorm | nn.RMSNorm) and config.norm_eps is not None:
-            module.eps = config.norm_eps
-    return field
 
 
 def _initialise_passage(into: nn.Linear, out: nn.Linear) -> None:

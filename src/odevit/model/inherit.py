@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from odevit.distill.configuration import OdeEncoderConfig
 from odevit.errors import ConfigError
 from odevit.field import CenterNorm, Projection, VectorField, spectral_
+from odevit.model.configuration_student import OdeStudentConfig
 
 # What a part of a block is called in Hugging Face's models, in timm's and in ours, and where the field has it.
 PARTS = {
@@ -41,7 +41,7 @@ def initialise_spectral(field: VectorField) -> None:
 
 @torch.no_grad()
 def initialise_average(
-    field: VectorField, blocks: Sequence[nn.Module], config: OdeEncoderConfig, width: int, heads: int | None
+    field: VectorField, blocks: Sequence[nn.Module], config: OdeStudentConfig, width: int, heads: int | None
 ) -> None:
     """Every weight of the field = the mean over the blocks of the corresponding weight.
 
@@ -75,7 +75,7 @@ def initialise_average(
             parameter.zero_()
 
 
-def _differences(config: OdeEncoderConfig, block: nn.Module, width: int, heads: int | None) -> list[str]:
+def _differences(config: OdeStudentConfig, block: nn.Module, width: int, heads: int | None) -> list[str]:
     """What makes the mean of such blocks no such field, as sentences."""
     found = []
     if config.hidden_size != width:
@@ -131,7 +131,7 @@ def _parts(block: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def _folded(parts: dict[str, Tensor], config: OdeEncoderConfig) -> dict[str, Tensor]:
+def _folded(parts: dict[str, Tensor], config: OdeStudentConfig) -> dict[str, Tensor]:
     """The weights of one block under the names of a field, its layer scales put where the field wants them."""
     parts = dict(parts)
     for scale, last in (("scale1", "o_proj"), ("scale2", "down_proj")):

@@ -2,169 +2,127 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from odevit.depth import Integration
-from odevit.depth.base import AS_CONFIGURED
-from odevit.distill.anatomy import Anatomy, answer_of, blank
-from odevit.distill.configuration import OdeEncoderConfig
-from odevit.distill.encoder import OdeEncoder
-from odevit.distill.layout import with_registers
-from odevit.distill.origin import describe, rebuild
-from odevit.distill.pixels import PROCESSOR
+from odevit.depth import Depth
 from odevit.field import VectorField
-from odevit.model.layout import TokenLayout
-from odevit.shapes import Logits, Pixels, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop
+from odevit.model.anatomy import Anatomy, answer_of, blank, reading_of
+from odevit.model.bridge import Crossing, crossed_by, make_bridge
+from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.encoder import OdeEncoder
+from odevit.model.legacy import is_legacy_student, legacy_config
+from odevit.model.origin import describe, rebuild
+from odevit.model.processor import PROCESSOR, make_image_processor, read_processor
+from odevit.model.protocol import Askable
+from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
+from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 
-ENCODER = "encoder.json"
-WEIGHTS = "model.safetensors"
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
-class OdeStudent(nn.Module):
+class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
     """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
 
     A copy of a ViT whose list of blocks is one equation. Only the equation is trained: everything else is the
-    original's, frozen, and stays in evaluation mode. Made by `get_ode_model`.
+    original's, frozen, and stays in evaluation mode. Made by `get_ode_model`, saved and loaded like every other model.
+
+    `embed`, `readout` and `layout` speak of the field's own tokens; `tokens`, `output`, `states`, `follow` and
+    `outer_layout` of the teacher's, which are wider or fewer when the student has another width or registers.
 
     Args:
-        model: the operated copy.
-        config: the resolved configuration of the equation.
-        anatomy: of the original.
-        original: the model that was operated on, for `unload`; None when it is not at hand.
-        original_parameters: how many parameters it has.
-        processor: the content of its preprocessor_config.json, when known.
+        config: complete, as `get_ode_model` makes it and config.json has it.
+        model: the copy to put the equation into; built anew, with random weights, when it is not at hand.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        config: OdeEncoderConfig,
-        anatomy: Anatomy,
-        *,
-        original: nn.Module | None,
-        original_parameters: int,
-        processor: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.anatomy = anatomy
-        self.original_parameters = original_parameters
-        self.processor = processor
-        self._original = _Kept(original)
+    config_class = OdeStudentConfig
+    config: OdeStudentConfig
+    base_model_prefix = ""
+    main_input_name = "pixel_values"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False
+    _supports_sdpa = True
+    # The frozen parts may be in half precision; the equation is trained, and kept, in single precision.
+    _keep_in_fp32_modules_strict = {"encoder"}  # noqa: RUF012 (Hugging Face expects a set)
+
+    def __init__(self, config: OdeStudentConfig, model: nn.Module | None = None) -> None:
+        super().__init__(config)
+        if config.anatomy is None or config.base is None:
+            raise ValueError("the configuration does not say whose blocks are replaced; use get_ode_model(vit)")
+        if model is None:
+            assert not isinstance(config.base_config, dict)  # the configuration has made a config of it
+            model = rebuild(config.base, config.base_config)
+        self.anatomy = Anatomy(**{**config.anatomy, "size": tuple(config.anatomy["size"])})
+        # First, so that the dtype of this module is that of the frozen parts.
+        self.model = model.requires_grad_(False)
+        self.encoder = OdeEncoder(config, self.anatomy.width, self.anatomy.layout(model) if config.positions else None)
+        self.anatomy.where.install(model, make_bridge(self.encoder, self.anatomy.own, self.anatomy.as_tuple))
+        self.processor: dict[str, Any] | None = None
+        self._original = _Remembered(None)
+        self.post_init()
+
+    def init_weights(self) -> None:
+        """Nothing: the frozen parts are somebody's weights, and surgery initialises the equation."""
+
+    def _init_weights(self, module: nn.Module) -> None:
+        return None
+
+    # What a student is asked as any model is.
 
     @property
-    def encoder(self) -> OdeEncoder:
-        """What stands in the place of the blocks."""
-        return next(module for module in self.model.modules() if isinstance(module, OdeEncoder))
+    def depth(self) -> Depth:  # type: ignore[override]
+        """What depth means here."""
+        return self.encoder.depth
 
     @property
     def field(self) -> VectorField:
         """f, shared by the whole way."""
         return self.encoder.field
 
-    def forward(
-        self,
-        pixel_values: Pixels,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        stop: str | Stop | None = None,
-        depth: str | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """The operated model's own output for images.
+    def embed(self, pixels: Pixels) -> Tokens:
+        return self.encoder.enter(self.tokens(pixels))
 
-        Args:
-            pixel_values: [batch, channel, height, width], normalised as for the original.
-            solver, steps, horizon: how to integrate this time; the weights do not change.
-            stop: let each sample stop by itself: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
-            depth: "equilibrium" solves for the rest point instead of integrating.
-            output_hidden_states: every state of the trajectory, the start included, in the teacher's width.
-            output_attentions: one map for each evaluation of the field; `inner_layout` says which token is which.
-            kwargs: whatever else the original's forward takes, masks excepted.
-        """
-        self._refuse_masks(kwargs)
-        base_config = getattr(self.model, "config", None)
-        wants_states = _wanted(output_hidden_states, base_config, "output_hidden_states")
-        wants_maps = _wanted(output_attentions, base_config, "output_attentions")
-        save = Save("all" if wants_states else (), attentions=wants_maps) if wants_states or wants_maps else None
-        how = Integration(solver, steps, horizon, save, stop=stop)
-        if how == AS_CONFIGURED and depth is None:
-            return self.model(pixel_values, **kwargs)
-        if stop is not None:
-            how = replace(how, read=self.reader(pixel_values, **kwargs))
+    def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
+        return self._logits(self.outside(state), self._size_of(layout), {})
 
-        encoder = self.encoder
-        reached: list[Solution] = []
+    def outside(self, state: Tokens) -> Tokens:
+        return self.encoder.leave(state)
 
-        def integrate(x0: Tokens) -> Solution:
-            reached.append(encoder.integrate(x0, how, depth))
-            return reached[-1]
+    def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
+        return with_registers(self.outer_layout(height, width), self.config.registers)
 
-        output = self._run(integrate, pixel_values, kwargs)
-        asked: dict[str, Any] = {}
-        if wants_states:
-            asked["hidden_states"] = reached[-1].states
-        if wants_maps:
-            asked["attentions"] = reached[-1].attentions
-        return _completed(output, asked)
+    def reading(self, state: Tokens) -> tuple[Tensor, str]:
+        outside = self.outside(state)
+        weights, query = reading_of(self.model, self.outer_layout(), outside)
+        # The student's own registers never reach the head.
+        return F.pad(weights, (0, state.shape[1] - outside.shape[1])), query
 
-    def reader(self, pixel_values: Pixels, **kwargs: Any) -> Callable[[Tokens], Logits]:
-        """What the head says of states on the trajectories of these images; `kwargs` are the original's."""
-        height, width = pixel_values.shape[-2:]
+    # What its teacher's side is asked.
 
-        def read(state: Tokens) -> Logits:
-            logits = answer_of(self.model, self.readout(state, size=(height, width), **kwargs)).logits
-            if logits is None:
-                raise ValueError(f"a {type(self.model).__name__} has no head to ask; use stop='velocity'")
-            return logits
-
-        return read
-
-    def states(
-        self,
-        pixel_values: Pixels,
-        *,
-        steps: int | None = None,
-        horizon: float | None = None,
-        solver: str | Solver | None = None,
-        save: Save | str | Iterable[int] | None = "all",
-        penalties: Mapping[str, Penalty] | None = None,
-        **kwargs: Any,
-    ) -> Solution:
-        """The trajectory of images in the teacher's width, as a `Solution`; `kwargs` are for the embedding."""
-        how = Integration(solver, steps, horizon, save, penalties)
-        return self.encoder.integrate(self.embed(pixel_values, **kwargs), how)
-
-    def embed(self, pixel_values: Pixels, **kwargs: Any) -> Tokens:
-        """x(0) in the teacher's width: what the first block would receive."""
+    def tokens(self, pixels: Pixels, **kwargs: Any) -> Tokens:
+        """h_0, what the first block would receive, in the teacher's width; `kwargs` are for the embedding."""
         self._refuse_masks(kwargs)
         received: list[Tokens] = []
 
         def keep(x0: Tokens) -> Solution:
             received.append(x0)
-            return _still(x0)
+            return _standing_still(x0)
 
-        self._run(keep, pixel_values, kwargs)
+        self._run(keep, pixels, kwargs)
         return received[0]
 
-    def readout(self, state: Tokens, *, size: tuple[int, int] | None = None, **kwargs: Any) -> Any:
-        """What the model makes of a state after the blocks: norm, pooling, head. With gradient.
+    def output(self, state: Tokens, *, size: tuple[int, int] | None = None, **kwargs: Any) -> Any:
+        """What the operated model makes of a state after its blocks: norm, pooling, head. With gradient.
 
         Args:
             state: [batch, token, dim] in the teacher's width, from anywhere on a trajectory.
@@ -174,22 +132,162 @@ class OdeStudent(nn.Module):
         if state.ndim != 3 or state.shape[-1] != self.anatomy.width:
             raise ValueError(
                 f"the state has the shape {tuple(state.shape)}; expected [batch, token, {self.anatomy.width}], "
-                "the teacher's width, as states() and embed() give it"
+                "the teacher's width, as states() and tokens() give it"
             )
         # The blocks' answer is given, so that the image before them does not matter: one of zeros will do.
         pixels = blank(self.model, self.anatomy.channels, size or self.anatomy.size)
-        return self._run(lambda _: _still(state), pixels, kwargs)
+        return self._run(lambda _: _standing_still(state), pixels, kwargs)
 
-    def layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
-        """Where CLS, patches and registers stand; for the model's own image size unless images are given."""
-        if pixel_values is None:
-            return self.anatomy.layout(self.model)
+    def states(
+        self,
+        pixels: Pixels,
+        *,
+        way: Way | None = None,
+        solver: str | Solver | None = None,
+        steps: int | None = None,
+        horizon: float | None = None,
+        save: Save | str | Iterable[int] | None = "all",
+        penalties: Mapping[str, Penalty] | None = None,
+        **kwargs: Any,
+    ) -> Solution:
+        """The trajectory of images in the teacher's width; `kwargs` are for the embedding."""
+        way = self.depth.choose(solver, steps, horizon) if way is None else way
+        return self.follow(self.tokens(pixels, **kwargs), way, save=save, penalties=penalties)
+
+    def follow(self, tokens: Tokens, way: Way | None = None, **options: Any) -> Solution:
+        """The trajectory in the teacher's width from h_0 on; `options` are those of a `Depth`."""
+        return self.encoder(tokens, way, **options)
+
+    def outer_layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
+        """Where the teacher's CLS, patches and registers stand."""
+        own = self.anatomy.size
+        return self.anatomy.layout(self.model, (height or own[0], width or own[1]))
+
+    # A model of transformers.
+
+    def forward(
+        self,
+        pixel_values: Pixels,
+        *,
+        way: Way | None = None,
+        solver: str | Solver | None = None,
+        steps: int | None = None,
+        horizon: float | None = None,
+        save: Save | str | Iterable[int] | None = None,
+        penalties: Mapping[str, Penalty] | None = None,
+        stop: str | Stop | None = None,
+        depth: str | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The operated model's own output for images, with `trajectory` and `stats` beside it.
+
+        Args:
+            pixel_values: [batch, channel, height, width], normalised as for the original.
+            way: how to integrate this time, as a `Way`; the weights do not change.
+            solver, steps, horizon: the same in single words; what is not given is the student's own.
+            save: what to keep of the trajectory: "all", step numbers, or a `Save`.
+            penalties: costs to accumulate along the trajectory.
+            stop: let each sample stop on its own: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
+            depth: "equilibrium" solves for the rest point instead of integrating.
+            output_hidden_states: every state of the trajectory, the start included, in the teacher's width.
+            output_attentions: one map for each evaluation of the field; `layout` says which token is which.
+            kwargs: whatever else the original's forward takes, masks excepted.
+        """
+        self._refuse_masks(kwargs)
+        base_config = getattr(self.model, "config", None)
+        wants_states = _wanted(output_hidden_states, base_config, "output_hidden_states")
+        wants_maps = _wanted(output_attentions, base_config, "output_attentions")
+        keep = Save.parse(save)
+        keep = Save("all" if wants_states else keep.steps, keep.attentions or wants_maps, keep.detach)
+        meaning = self.depth if depth is None else self.depth.seen_as(depth)
+        way = meaning.choose(solver, steps, horizon) if way is None else way
         height, width = pixel_values.shape[-2:]
-        return self.anatomy.layout(self.model, (height, width))
+        read = None if stop is None else lambda state: self._logits(state, (height, width), kwargs)
+        trajectories: list[Solution] = []
 
-    def inner_layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
-        """The same inside the equation, where the student's own registers stand behind the teacher's tokens."""
-        return with_registers(self.layout(pixel_values), self.config.registers)
+        def integrate(x0: Tokens) -> Solution:
+            options: dict[str, Any] = {"save": keep, "penalties": penalties, "stop": stop, "read": read}
+            trajectories.append(self.encoder(x0, way, depth=depth, **options))
+            return trajectories[-1]
+
+        output = self._run(integrate, pixel_values, kwargs)
+        return _completed(output, trajectories[-1], wants_states, wants_maps)
+
+    def train(self, mode: bool = True) -> OdeStudent:
+        """Set the equation to training; the frozen parts stay in evaluation, where the teacher's states come from."""
+        super().train(False)
+        self.training = mode
+        self.encoder.train(mode)
+        return self
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]
+        """Write everything but the original's blocks: equation, frozen parts, configuration, image processor."""
+        super().save_pretrained(save_directory, **kwargs)
+        if not kwargs.get("is_main_process", True):
+            return
+        if self.processor is not None:
+            text = json.dumps(self.processor, indent=2, sort_keys=True) + "\n"
+            (Path(save_directory) / PROCESSOR).write_text(text)
+        elif self.config.image_mean:
+            make_image_processor(self.config).save_pretrained(save_directory)
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *args: Any, original: nn.Module | None = None, **kwargs: Any
+    ) -> Any:
+        """Load a student from a folder or a hub id, in evaluation mode.
+
+        Args:
+            pretrained_model_name_or_path: what `save_pretrained` wrote, in this version's format or the first one's.
+            args, kwargs: as for any model of transformers.
+            original: the model that was operated on. `unload` gives it back, and a model that cannot be built from
+                the folder alone (one that is neither transformers', timm's nor ours) is built from it.
+        """
+        folder = Path(pretrained_model_name_or_path)
+        if folder.is_dir():
+            lacking = [name for name in ("config.json", "model.safetensors") if not list(folder.glob(f"{name[:5]}*"))]
+            if lacking and not is_legacy_student(folder):
+                raise ValueError(
+                    f"{folder} has no {' and no '.join(lacking)}; expected a folder that OdeStudent.save_pretrained "
+                    "wrote"
+                )
+            if is_legacy_student(folder) and kwargs.get("config") is None:
+                kwargs["config"] = legacy_config(folder, original)
+        if original is not None:
+            config = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
+            given, expected = describe(original)[0]["class"], config.base["class"]
+            if given != expected:
+                raise ValueError(
+                    f"the weights in {folder} do not fit {given}: they are of a student of {expected}; pass "
+                    "original=, the model that was operated on"
+                )
+            kwargs["config"], kwargs["model"] = config, copy.deepcopy(original).eval()
+            for module in kwargs["model"].modules():
+                # Hugging Face empties buffers that are not saved, and fills only those of modules without this mark.
+                module.__dict__.pop("_is_hf_initialized", None)
+        wants_info = kwargs.pop("output_loading_info", False)
+        try:
+            loaded: Any = super().from_pretrained(
+                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
+            )
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {folder} do not fit: {error}") from error
+        student, info = loaded
+        if info["missing_keys"] or info["unexpected_keys"]:
+            raise ValueError(
+                f"the weights in {folder} do not fit {type(student.model).__name__}: missing "
+                f"{sorted(info['missing_keys'])[:5]}, of no use {sorted(info['unexpected_keys'])[:5]}; pass original=, "
+                "the model that was operated on"
+            )
+        student.model.requires_grad_(False)
+        student.remember(original, read_processor(folder))
+        return (student, info) if wants_info else student
+
+    def remember(self, original: nn.Module | None, processor: dict[str, Any] | None) -> None:
+        """Where it comes from: the model that was operated on, and the content of its preprocessor_config.json."""
+        self._original, self.processor = _Remembered(original), processor
 
     def unload(self) -> nn.Module:
         """The model that was operated on, as it was."""
@@ -200,105 +298,46 @@ class OdeStudent(nn.Module):
             )
         return self._original.model
 
+    @property
+    def original_parameters(self) -> int:
+        """How many parameters the original has."""
+        return self.config.original_parameters
+
     def summary(self) -> str:
         """One line: how many parameters are trained, how many there are, and how many the original has."""
-        total = sum(parameter.numel() for parameter in self.parameters())
+        total, original = self.parameter_count, self.original_parameters
         trainable = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
         return (
             f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f}%); "
-            f"the original has {self.original_parameters:,} ({self.original_parameters / total:.1f} times as many)"
+            f"the original has {original:,} ({original / total:.1f} times as many)"
         )
 
     def print_summary(self) -> None:
         """Print `summary`."""
         print(self.summary())
 
-    def train(self, mode: bool = True) -> OdeStudent:
-        """Set the equation to training; the frozen parts stay in evaluation, where the teacher's states come from."""
-        super().train(False)
-        self.training = mode
-        self.encoder.train(mode)
-        return self
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
-        """Recompute steps in the backward pass. Same name and argument as in transformers, for its Trainer."""
-        self.encoder.depth.gradient_checkpointing = True
-
-    def gradient_checkpointing_disable(self) -> None:
-        """Keep what steps need for the backward pass."""
-        self.encoder.depth.gradient_checkpointing = False
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write everything but the original's blocks: equation, frozen parts, configurations, image processor."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.config.save(folder / ENCODER)
-        describe(self.model, folder)
-        weights = {name: value.detach().cpu().contiguous() for name, value in self._weights().items()}
-        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-        if self.processor is not None:
-            (folder / PROCESSOR).write_text(json.dumps(self.processor, indent=2, sort_keys=True) + "\n")
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], original: nn.Module | None = None) -> OdeStudent:
-        """Read what `save_pretrained` wrote, in evaluation mode.
-
-        Args:
-            folder: of the student.
-            original: the model that was operated on. `unload` gives it back, and a model that cannot be built from
-                the folder alone (one that is neither transformers', timm's nor ours) is built from it.
-        """
-        from odevit.distill.pixels import read_processor
-        from odevit.distill.surgery import operate
-
-        folder = Path(folder)
-        lacking = [name for name in (ENCODER, WEIGHTS) if not (folder / name).is_file()]
-        if lacking:
-            raise ValueError(
-                f"{folder} has no {' and no '.join(lacking)}; expected a folder that OdeStudent.save_pretrained wrote"
-            )
-        config = OdeEncoderConfig.load(folder / ENCODER)
-        base = rebuild(folder) if original is None else original
-        student = operate(base, config, keep=original is not None, initialise=False)
-        student.processor = read_processor(folder)
-        student._load_weights(load_file(folder / WEIGHTS), folder)
-        return student.eval()
-
-    def _weights(self) -> dict[str, Tensor]:
-        """Equation and frozen parts apart, so that it does not matter what a version calls the list of blocks."""
-        inside = f"{self.anatomy.place.name}."
-        frozen = {name: value for name, value in self.model.state_dict().items() if not name.startswith(inside)}
-        return {
-            **{f"encoder.{name}": value for name, value in self.encoder.state_dict().items()},
-            **{f"model.{name}": value for name, value in frozen.items()},
-        }
-
-    def _load_weights(self, weights: dict[str, Tensor], folder: Path) -> None:
-        expected = self._weights()
-        missing, foreign = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
-        unequal = [key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape]
-        if missing or foreign or unequal:
-            raise ValueError(
-                f"the weights in {folder} do not fit {type(self.model).__name__}: missing {missing[:5]}, of no use "
-                f"{foreign[:5]}, of another shape {sorted(unequal)[:5]}; pass original=, the model that was operated on"
-            )
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            # Copied out of the file's memory, whose alignment would change the last digit of a product.
-            return {
-                name.removeprefix(prefix): value.to(expected[name].device, copy=True)
-                for name, value in weights.items()
-                if name.startswith(prefix)
-            }
-
-        # Assigned, not copied into: the frozen parts of a teacher in half precision stay in half precision.
-        self.encoder.load_state_dict(under("encoder."), assign=True)
-        self.model.load_state_dict(under("model."), strict=False, assign=True)
-
-    def _run(self, blocks: Callable[[Tokens], Solution], pixels: Pixels, kwargs: dict[str, Any]) -> Any:
-        """The model's output with `blocks` in the place of the equation."""
-        with self.anatomy.place.exchanged(self.model, blocks):
+    def _run(self, crossing: Crossing, pixels: Pixels, kwargs: dict[str, Any]) -> Any:
+        """The model's output with `crossing` in the place of the equation."""
+        with crossed_by(self.encoder, crossing):
             return self.model(pixels, **kwargs)
+
+    def _logits(self, state: Tokens, size: tuple[int, int] | None, kwargs: dict[str, Any]) -> Logits:
+        logits = answer_of(self.model, self.output(state, size=size, **kwargs)).logits
+        if logits is None:
+            raise ValueError(
+                f"a {type(self.model).__name__} has no head to ask; use stop='velocity', or distil a model "
+                "...ForImageClassification"
+            )
+        return logits
+
+    def _size_of(self, layout: TokenLayout | None) -> tuple[int, int] | None:
+        """The size of the images that a layout is of; None for the model's own."""
+        if layout is None or (own := self.outer_layout().grid) == layout.grid:
+            return None
+        height, width = (
+            size // patches * count for size, patches, count in zip(self.anatomy.size, own, layout.grid, strict=True)
+        )
+        return height, width
 
     def _refuse_masks(self, kwargs: dict[str, Any]) -> None:
         given = [name for name in MASKS if kwargs.get(name) is not None and kwargs[name] is not False]
@@ -306,17 +345,17 @@ class OdeStudent(nn.Module):
             raise ValueError(f"{', '.join(given)} was given, but a field looks at every token; leave it out")
 
 
-class _Kept:
+class _Remembered:
     """A model that is remembered but is no part: not trained, not moved, not saved, not copied along."""
 
     def __init__(self, model: nn.Module | None) -> None:
         self.model = model
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Remembered:
         return self
 
 
-def _still(state: Tokens) -> Solution:
+def _standing_still(state: Tokens) -> Solution:
     """A trajectory that goes nowhere."""
     return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))
 
@@ -325,10 +364,15 @@ def _wanted(asked: bool | None, config: Any, name: str) -> bool:
     return bool(getattr(config, name, False) if asked is None else asked)
 
 
-def _completed(output: Any, asked: dict[str, Any]) -> Any:
-    """A model's output with what was asked for beside it."""
+def _completed(output: Any, trajectory: Solution, wants_states: bool, wants_maps: bool) -> Any:
+    """A model's output with what was asked for, and the trajectory beside it."""
+    asked: dict[str, Any] = {}
+    if wants_states:
+        asked["hidden_states"] = trajectory.states
+    if wants_maps:
+        asked["attentions"] = trajectory.attentions
     own = isinstance(output, ModelOutput) and is_dataclass(output)
-    known = {field.name for field in fields(output)} if own else set()
+    known = {entry.name for entry in fields(output)} if own else set()
     homeless = [name for name in asked if name not in known]
     if homeless:
         raise ValueError(
@@ -337,4 +381,7 @@ def _completed(output: Any, asked: dict[str, Any]) -> Any:
         )
     for name, value in asked.items():
         output[name] = value
+    if own:
+        # Attributes, not entries: whoever takes an output apart gets the original's tensors and nothing else.
+        output.trajectory, output.stats = trajectory, trajectory.stats
     return output

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 import transformers
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-import odevit.model
-
-BASE = "base.json"
-BASE_CONFIG = "base"
+from odevit.model import modeling_odevit
 
 
-def load_model(source: str | Path) -> PreTrainedModel:
+def load_vit(source: str | Path) -> PreTrainedModel:
     """The model of a folder or hub id, by the class that its config.json names, in evaluation mode.
 
     Weights that the checkpoint lacks are an error: a teacher must not be completed with random numbers.
     """
     config = AutoConfig.from_pretrained(source)
     names = list(config.architectures or ())
-    kind = next((found for name in names if (found := _known_class(name)) is not None), None)
+    kind = next((known for name in names if (known := _known_class(name)) is not None), None)
     if kind is None:
         raise ValueError(
             f"{source} names the architectures {names}, none of which transformers or odevit knows; "
@@ -50,40 +46,37 @@ def _load(kind: type[PreTrainedModel], source: str | Path, **arguments: Any) -> 
     return model, sorted(key for key in info["missing_keys"] if not key.endswith("mask_token"))
 
 
-def describe(model: nn.Module, folder: Path) -> None:
-    """Write base.json, and base/config.json for models of transformers: what `rebuild` needs."""
+def describe(model: nn.Module) -> tuple[dict[str, Any], PreTrainedConfig | None]:
+    """What `rebuild` needs: library, class and arguments, and the configuration of a model of transformers."""
     name = type(model).__name__
     about: dict[str, Any] = {"library": type(model).__module__.partition(".")[0], "class": name, "arguments": {}}
     if isinstance(model, PreTrainedModel) and _known_class(name) is type(model):
-        model.config.save_pretrained(folder / BASE_CONFIG)
-        about["arguments"] = _unsaid_arguments(model)
-    elif about["library"] == "timm":
+        return about | {"arguments": _unsaid_arguments(model)}, model.config
+    if about["library"] == "timm":
         about["class"], about["arguments"] = _timm_recipe(model)
-    (folder / BASE).write_text(json.dumps(about, indent=2, sort_keys=True) + "\n")
+    return about, None
 
 
-def rebuild(folder: Path) -> nn.Module:
+def rebuild(base: dict[str, Any], config: PreTrainedConfig | None) -> nn.Module:
     """A model with the architecture that `describe` wrote down, its weights random."""
-    about = json.loads((folder / BASE).read_text())
-    name, arguments = about["class"], about["arguments"]
+    name, arguments = base["class"], base["arguments"]
     kind = _known_class(name)
-    if kind is not None and (folder / BASE_CONFIG).is_dir():
-        config_class: Any = kind.config_class
-        return kind(config_class.from_pretrained(folder / BASE_CONFIG), **arguments)
-    if about["library"] == "timm" and name:
+    if kind is not None and config is not None:
+        return kind(config, **arguments)
+    if base["library"] == "timm" and name:
         try:
             return importlib.import_module("timm").create_model(name, **arguments)
         except ImportError as error:
-            raise ImportError(f"{folder} holds a student of timm's {name}; pip install timm") from error
+            raise ImportError(f"the folder holds a student of timm's {name}; pip install timm") from error
     raise ValueError(
-        f"{folder} holds a student of {about['library']}'s {name}, which cannot be built from its name alone; "
+        f"the folder holds a student of {base['library']}'s {name}, which cannot be built from its name alone; "
         "pass OdeStudent.from_pretrained(folder, original=model)"
     )
 
 
 def _known_class(name: str) -> type[PreTrainedModel] | None:
-    found = getattr(odevit.model, name, None) or getattr(transformers, name, None)
-    return found if isinstance(found, type) and issubclass(found, PreTrainedModel) else None
+    known = getattr(modeling_odevit, name, None) or getattr(transformers, name, None)
+    return known if isinstance(known, type) and issubclass(known, PreTrainedModel) else None
 
 
 def _accepts(kind: type, argument: str) -> bool:
@@ -92,12 +85,12 @@ def _accepts(kind: type, argument: str) -> bool:
 
 def _unsaid_arguments(model: PreTrainedModel) -> dict[str, bool]:
     """Arguments that a class takes beside its configuration, read off the model."""
-    found = {}
+    arguments = {}
     if _accepts(type(model), "add_pooling_layer"):
-        found["add_pooling_layer"] = getattr(model, "pooler", None) is not None
+        arguments["add_pooling_layer"] = getattr(model, "pooler", None) is not None
     if _accepts(type(model), "use_mask_token"):
-        found["use_mask_token"] = any(name.endswith("mask_token") for name, _ in model.named_parameters())
-    return found
+        arguments["use_mask_token"] = any(name.endswith("mask_token") for name, _ in model.named_parameters())
+    return arguments
 
 
 def _timm_recipe(model: nn.Module) -> tuple[str, dict[str, Any]]:

@@ -7,15 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from odevit.distill.anatomy import Anatomy, examine
-from odevit.distill.average import initialise_average, initialise_spectral
-from odevit.distill.configuration import OdeEncoderConfig
-from odevit.distill.encoder import OdeEncoder
-from odevit.distill.pixels import read_processor
-from odevit.distill.student import OdeStudent
+from odevit.model.anatomy import Anatomy, examine
+from odevit.model.bridge import BlockBridge, DepthBridge
+from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.inherit import initialise_average, initialise_spectral
+from odevit.model.modeling_student import OdeStudent
+from odevit.model.origin import describe
+from odevit.model.processor import read_processor, statistics_of
 
 
-def get_ode_model(vit: nn.Module, config: OdeEncoderConfig | None = None, **overrides: Any) -> OdeStudent:
+def get_ode_model(
+    vit: nn.Module, config: OdeStudentConfig | None = None, *, anatomy: Anatomy | None = None, **overrides: Any
+) -> OdeStudent:
     """A student of `vit`: a copy of it whose list of blocks is one vector field and its integration.
 
     The given model stays as it was, and nothing is shared with it. In the copy everything but the equation is frozen.
@@ -24,55 +27,28 @@ def get_ode_model(vit: nn.Module, config: OdeEncoderConfig | None = None, **over
         vit: a Vision Transformer of transformers (ViT, DINO, DeiT, DINOv2, DINOv3, CLIP's and SigLIP's vision
             models), of timm, or our own with depth="stacked". Others work when their blocks can be found.
         config: the equation; the defaults are one Lie-Trotter step of length 1 for each of twelve blocks.
+        anatomy: of `vit`, when it was examined already.
         overrides: values that replace parts of `config`.
     """
-    return operate(vit, (config or OdeEncoderConfig()).changed(**overrides), keep=True, initialise=True)
-
-
-def operate(vit: nn.Module, config: OdeEncoderConfig, *, keep: bool, initialise: bool) -> OdeStudent:
-    """The surgery itself, on a copy.
-
-    Args:
-        keep: whether the student remembers `vit`; a model that nobody else has need not be copied either.
-        initialise: whether the field's weights are made; False when they are about to be loaded.
-    """
-    if isinstance(vit, OdeStudent) or any(isinstance(module, OdeEncoder) for module in vit.modules()):
+    if isinstance(vit, OdeStudent) or any(isinstance(part, BlockBridge | DepthBridge) for part in vit.modules()):
         raise ValueError(
             f"this {type(vit).__name__} was operated on already: its depth is an equation. "
             "Call .unload() on the student and pass what it gives"
         )
-    total = sum(parameter.numel() for parameter in vit.parameters())
-    model = copy.deepcopy(vit) if keep else vit
-    model.eval()
-    model.requires_grad_(False)
-    anatomy = examine(model)
-    config = config.resolved(
-        width=anatomy.width,
-        heads=anatomy.heads,
-        blocks=anatomy.blocks,
-        eps=anatomy.eps,
-        rotary=anatomy.rotary,
-    )
-    encoder = _make_encoder(model, anatomy, config, initialise)
-    anatomy.place.install(model, anatomy.place.house(encoder))
-    student = OdeStudent(
-        model,
-        config,
-        anatomy,
-        original=vit if keep else None,
-        original_parameters=total,
-        processor=read_processor(str(getattr(vit, "name_or_path", ""))),
-    )
-    return student.train(vit.training)
+    config = (config or OdeStudentConfig()).changed(**overrides)
+    model = copy.deepcopy(vit).eval().requires_grad_(False)
+    anatomy = examine(model) if anatomy is None else anatomy
+    blocks = anatomy.where.blocks(model)
+    base, base_config = describe(model)
+    processor = read_processor(str(getattr(vit, "name_or_path", "")))
+    config = config.completed(model, anatomy, base, base_config, statistics_of(processor, model))
 
-
-def _make_encoder(model: nn.Module, anatomy: Anatomy, config: OdeEncoderConfig, initialise: bool) -> OdeEncoder:
-    layout = anatomy.layout(model) if config.positions else None
-    blocks = anatomy.place.blocks(model)
-    encoder = OdeEncoder(config, anatomy.width, layout, getattr(anatomy.place, "as_tuple", False))
-    if initialise and config.init == "average":
-        initialise_average(encoder.field, blocks, config, anatomy.width, anatomy.heads)
-    elif initialise:
-        initialise_spectral(encoder.field)
+    student = OdeStudent(config, model)
+    if config.init == "average":
+        initialise_average(student.field, blocks, config, anatomy.width, anatomy.heads)
+    else:
+        initialise_spectral(student.field)
     # The precision stays float32 whatever the frozen parts have: only the equation is trained.
-    return encoder.to(next(blocks[0].parameters()).device)
+    student.encoder.to(next(blocks[0].parameters()).device)
+    student.remember(vit, processor)
+    return student.train(vit.training)

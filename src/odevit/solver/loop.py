@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from torch import Tensor
@@ -40,20 +38,29 @@ class Stretch(NamedTuple):
     attentions: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True)
 class FixedStepLoop:
     """x_{n+1} = step(x_n) over a uniform grid of N steps from t0 to t1."""
 
-    dynamics: Dynamics
-    solver: FixedStepSolver
-    steps: int
-    t0: float
-    t1: float
-    save: Save
-    penalties: Mapping[str, Penalty]
-    checkpointing: bool
-    stop: Stop | None = None
-    read: Callable[[Tensor], Logits] | None = None
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        solver: FixedStepSolver,
+        steps: int,
+        t0: float,
+        t1: float,
+        save: Save,
+        penalties: Mapping[str, Penalty],
+        checkpointing: bool,
+        stop: Stop | None = None,
+        read: Callable[[Tensor], Logits] | None = None,
+    ) -> None:
+        self.dynamics, self.solver, self.steps, self.t0, self.t1 = dynamics, solver, steps, t0, t1
+        self.save, self.penalties, self.checkpointing, self.stop, self.read = save, penalties, checkpointing, stop, read
+        # Decided once for a whole solve, not at every step.
+        self._h = (t1 - t0) / steps
+        self._saved = save.chosen(steps)
+        self._running = {name: penalty for name, penalty in penalties.items() if penalty.is_running()}
+        self._watched = save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
 
     def run(self, x0: Tensor) -> Solution:
         """Integrate from `x0`."""
@@ -141,24 +148,6 @@ class FixedStepLoop:
                 cost = penalty.terminal(self.dynamics, end.x, self.t1)
                 totals[name] = totals[name] + cost if name in totals else cost
         return totals
-
-    # What follows is decided once for a whole solve, not at every step.
-
-    @cached_property
-    def _h(self) -> float:
-        return (self.t1 - self.t0) / self.steps
-
-    @cached_property
-    def _saved(self) -> frozenset[int]:
-        return self.save.chosen(self.steps)
-
-    @cached_property
-    def _running(self) -> dict[str, Penalty]:
-        return {name: penalty for name, penalty in self.penalties.items() if penalty.is_running()}
-
-    @cached_property
-    def _watched(self) -> bool:
-        return self.save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
 
     def _time(self, n: int) -> float:
         return self.t0 + (self.t1 - self.t0) * n / self.steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from transformers import Trainer, TrainingArguments
 from odevit.data import Batches
 from odevit.solver import Way
 from odevit.train.average import WeightAverage
-from odevit.train.callbacks import DivergedError, DivergenceGuard
+from odevit.train.callbacks import DivergenceGuard
 from odevit.train.captured import CapturedStep
 from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
@@ -153,10 +152,7 @@ class OdeViTTrainer(Trainer):
         os.replace(fresh, self.best)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        loss = float(self._tr_loss)
-        if not math.isfinite(loss):
-            guard = DivergenceGuard(self.checkpoints)
-            raise DivergedError(guard.report(loss, self.state.global_step, self.network))
+        DivergenceGuard(self.checkpoints).check(float(self._tr_loss), self.state.global_step, self.network)
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
         with _disk_errors(checkpoint):
             super()._save_checkpoint(model, trial)

@@ -8,19 +8,23 @@ import torch
 from torch import nn
 from transformers import ResNetConfig, ResNetModel, SwinConfig, SwinModel, ViTImageProcessorPil
 
-from odevit import __version__
-from odevit.distill import OdeEncoder, OdeEncoderConfig, OdeStudent, PrefixLayout, Teacher, get_ode_model
-from odevit.distill.answering import AnsweringStudent
+from odevit import OdeStudent, OdeStudentConfig, __version__, get_ode_model
+from odevit.distill import Teacher
 from odevit.errors import ConfigError
 from odevit.solver import Save
-from tests.distill.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, through_a_folder
+from odevit.tokens import PrefixLayout
 from tests.model.tiny import tiny_model
+from tests.model.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, through_a_folder
 
 SMALL = {"steps": 3, "horizon": 3.0}
 
 
 def weights(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def own_settings(config):
+    return {name: getattr(config, name) for name in config.own_fields() if name != "base_config"}
 
 
 def assert_equal(one, other):
@@ -50,10 +54,7 @@ def test_the_whole_way(name, tmp_path):
 
     trainable = {key for key, value in student.named_parameters() if value.requires_grad}
     assert trainable == {
-        f"{path}.{key}"
-        for path, encoder in student.named_modules()
-        if isinstance(encoder, OdeEncoder)
-        for key, _ in encoder.named_parameters()
+        f"{path}.{key}" for path, encoder in [("encoder", student.encoder)] for key, _ in encoder.named_parameters()
     }
     frozen = {key: value.clone() for key, value in student.state_dict().items() if key not in trainable}
     teacher = Teacher(original)
@@ -75,7 +76,7 @@ def test_the_whole_way(name, tmp_path):
         OdeStudent.from_pretrained(tmp_path / "student"),
         OdeStudent.from_pretrained(tmp_path / "student", original=original),
     ):
-        assert again.config == student.config
+        assert own_settings(again.config) == own_settings(student.config)
         assert {key for key, value in again.named_parameters() if value.requires_grad} == trainable
         for key, value in answers(student(pixels)).items():
             assert torch.equal(value, answers(again(pixels))[key]), key
@@ -94,11 +95,11 @@ def test_readout_of_the_original_last_state_is_the_original_output(name):
     teacher, student = Teacher(original), get_ode_model(original, **SMALL)
     states = teacher.states(pixels)
     with torch.no_grad():
-        read, expected = answers(student.readout(states[-1])), answers(original(pixels))
+        read, expected = answers(student.output(states[-1])), answers(original(pixels))
     assert_equal(read, expected)
-    assert torch.equal(student.embed(pixels), states[0])
+    assert torch.equal(student.tokens(pixels), states[0])
     state = states[-1].clone().requires_grad_()
-    next(iter(answers(student.readout(state)).values())).square().sum().backward()
+    next(iter(answers(student.output(state)).values())).square().sum().backward()
     assert state.grad.abs().sum() > 0
 
 
@@ -106,8 +107,8 @@ def test_readout_of_the_original_last_state_is_the_original_output(name):
 def test_the_layout_names_the_tokens(name):
     original, pixels = make(name), images()
     student = get_ode_model(original, **SMALL)
-    layout = student.layout(pixels)
-    assert len(layout) == student.embed(pixels).shape[1]
+    layout = student.outer_layout(*pixels.shape[-2:])
+    assert len(layout) == student.tokens(pixels).shape[1]
     assert layout.grid == (4, 4)
     if name.startswith("odevit"):
         assert (layout.patches, layout.registers) == (slice(1, 17), slice(17, 19))
@@ -118,7 +119,7 @@ def test_the_layout_names_the_tokens(name):
     assert layout.cls == slice(0, min(1, prefix))
     assert layout.registers == slice(layout.cls.stop, prefix)
     # The patches are those tokens that change with the image.
-    moved = (student.embed(pixels) - student.embed(pixels + 1.0)).abs().sum(dim=(0, 2)) > 0
+    moved = (student.tokens(pixels) - student.tokens(pixels + 1.0)).abs().sum(dim=(0, 2)) > 0
     if name.startswith("clip"):  # its norm stands before the blocks, token by token
         assert moved[layout.patches].all()
     assert moved.nonzero().flatten().tolist() == list(range(prefix, prefix + 16))
@@ -127,7 +128,7 @@ def test_the_layout_names_the_tokens(name):
 def test_registers_of_a_larger_image():
     student = get_ode_model(make("dinov3"), **SMALL)
     pixels = images(size=24)
-    assert student.layout(pixels) == PrefixLayout(True, (6, 6), 2)
+    assert student.outer_layout(*pixels.shape[-2:]) == PrefixLayout(True, (6, 6), 2)
     assert student.states(pixels).state.shape == (2, 39, 32)  # its learned positions are stretched
     with pytest.raises(ValueError, match=r"24 patches, .* grid of 4x4"):
         student.states(torch.randn(1, 3, 16, 24))
@@ -138,7 +139,7 @@ def test_positions_are_there_where_attention_has_them_otherwise():
     assert get_ode_model(make("vit"), **SMALL).encoder.positions is None
     assert get_ode_model(make("siglip"), positions=True, **SMALL).encoder.positions.shape == (1, 16, 32)
     student = get_ode_model(make("dinov3"), **SMALL)
-    x0 = student.embed(images())
+    x0 = student.tokens(images())
     added = student.encoder.enter(x0) - x0
     assert torch.equal(added[:, :3], torch.zeros(2, 3, 32))
     torch.testing.assert_close(added[0, 3:], student.encoder.positions[0], atol=1e-5, rtol=0)
@@ -151,7 +152,7 @@ def test_another_width(name, width, tmp_path):
     student = get_ode_model(original, hidden_size=width, **SMALL)
     assert student.field.attention.dim == width
     solution = student.states(pixels)
-    assert solution.state.shape == (2, len(student.layout()), 32)
+    assert solution.state.shape == (2, len(student.outer_layout()), 32)
     assert len(solution.states) == 4
     answer = next(iter(answers(student(pixels)).values()))
     assert answer.shape == next(iter(answers(original(pixels)).values())).shape
@@ -170,9 +171,9 @@ def test_another_width(name, width, tmp_path):
 def test_a_model_found_by_its_structure(tuples, tmp_path):
     original, pixels = LikeTimm(tuples=tuples).eval(), images()
     student = get_ode_model(original, **SMALL)
-    assert student.anatomy.place.as_tuple is tuples
+    assert student.anatomy.as_tuple is tuples
     assert student(pixels).shape == (2, 5)
-    assert torch.equal(student.readout(Teacher(original).states(pixels)[-1]), original(pixels))
+    assert torch.equal(student.output(Teacher(original).states(pixels)[-1]), original(pixels))
     student.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"pass OdeStudent.from_pretrained"):
         OdeStudent.from_pretrained(tmp_path)
@@ -189,7 +190,7 @@ def test_timm(tmp_path):
     pixels = images(size=32)
     student = get_ode_model(original, **SMALL)
     teacher = Teacher(original)
-    assert torch.equal(student.readout(teacher.states(pixels)[-1]), original(pixels))
+    assert torch.equal(student.output(teacher.states(pixels)[-1]), original(pixels))
     averaged = get_ode_model(original, init="average", **SMALL)
     mean = torch.stack([block.attn.qkv.weight[:192] for block in original.blocks]).mean(0)
     torch.testing.assert_close(averaged.field.attention.q_proj.weight, mean)
@@ -204,7 +205,7 @@ def test_the_call_says_how_to_integrate():
     assert (fine.time, fine.stats.steps, fine.stats.nfe, len(fine.states)) == (2.0, 7, 14, 8)
     output = student(pixels, steps=7, horizon=2.0, solver="heun", output_hidden_states=True, output_attentions=True)
     # Maps that are asked for are written out, which rounds otherwise than fused attention.
-    torch.testing.assert_close(output.logits, student.readout(fine.state).logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.logits, student.output(fine.state).logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(output.hidden_states, fine.states, atol=1e-5, rtol=0)
     assert [each.shape for each in output.attentions] == [(2, 4, 17, 17)] * 14
     assert student(pixels).hidden_states is None
@@ -232,9 +233,9 @@ def test_nothing_stays_behind_when_something_fails():
     student = get_ode_model(make("vit"), **SMALL)
     parts = [id(module) for module in student.modules()]
     with pytest.raises(ValueError, match="image size"):
-        student.embed(images(size=20))
+        student.tokens(images(size=20))
     with pytest.raises(ValueError, match=r"the state has the shape \(2, 17, 31\); expected \[batch, token, 32\]"):
-        student.readout(torch.zeros(2, 17, 31))
+        student.output(torch.zeros(2, 17, 31))
     assert parts == [id(module) for module in student.modules()]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in student.modules())
 
@@ -307,8 +308,8 @@ def test_the_folder_of_a_student(tmp_path):
     student = get_ode_model(original, **SMALL)
     student.save_pretrained(tmp_path / "a")
     files = {path.relative_to(tmp_path / "a").as_posix() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert files == {"encoder.json", "base.json", "base/config.json", "model.safetensors", "preprocessor_config.json"}
-    assert json.loads((tmp_path / "a/encoder.json").read_text())["odevit_version"] == __version__
+    assert files == {"config.json", "model.safetensors", "preprocessor_config.json"}
+    assert json.loads((tmp_path / "a/config.json").read_text())["odevit_version"] == __version__
     assert ViTImageProcessorPil.from_pretrained(tmp_path / "a").size["height"] == SIZE
     again = OdeStudent.from_pretrained(tmp_path / "a")
     again.save_pretrained(tmp_path / "b")
@@ -320,7 +321,7 @@ def test_the_folder_of_a_student(tmp_path):
 
 
 def test_a_folder_that_does_not_fit(tmp_path):
-    with pytest.raises(ValueError, match=r"has no encoder.json and no model.safetensors"):
+    with pytest.raises(ValueError, match=r"has no config.json and no model.safetensors"):
         OdeStudent.from_pretrained(tmp_path)
     get_ode_model(make("vit-classifier"), **SMALL).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="do not fit DeiTModel"):
@@ -360,7 +361,7 @@ def test_masks_are_refused():
 
 def test_all_problems_of_a_configuration_at_once():
     with pytest.raises(ConfigError) as caught:
-        OdeEncoderConfig(solver="hein", steps=0, horizon=-1.0, init="zeros", positions="yes", mlp_ratio=0)
+        OdeStudentConfig(solver="hein", steps=0, horizon=-1.0, init="zeros", positions="yes", mlp_ratio=0)
     assert len(caught.value.problems) == 6
     assert "Did you mean 'heun'?" in str(caught.value)
     with pytest.raises(ConfigError, match=r"unknown key 'step'.*Did you mean 'steps'\?"):
@@ -370,9 +371,9 @@ def test_all_problems_of_a_configuration_at_once():
 
 
 def test_a_configuration_is_saved_with_the_version(tmp_path):
-    config = OdeEncoderConfig(leak=1.0, horizon=None)
-    config.save(tmp_path / "encoder.json")
-    assert OdeEncoderConfig.load(tmp_path / "encoder.json") == config
+    config = OdeStudentConfig(leak=1.0, horizon=None)
+    config.save_pretrained(tmp_path)
+    assert OdeStudentConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
     student = get_ode_model(make("vit"), config, steps=2)
     assert (student.config.horizon, student.config.leak, student.config.steps) == (3.0, 1.0, 2)
     assert (student.config.hidden_size, student.config.num_attention_heads) == (32, 4)
@@ -387,12 +388,14 @@ def test_a_student_stops_by_itself(name, width):
     pixels = images()
     with torch.no_grad():
         path = student.states(pixels)
-        answer = AnsweringStudent(student)(pixels, stop="kl:0.001")
+        answer = student(pixels, stop="kl:0.001")
         steps = (answer.trajectory.stop_times / 0.75).round().long()
         assert steps.min() < 12
         stopped = torch.stack([path.states[n][i] for i, n in enumerate(steps.tolist())])
-        torch.testing.assert_close(answer.logits, student.readout(stopped).logits, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(student(pixels, stop="kl:0.001").logits, answer.logits)
+        torch.testing.assert_close(answer.logits, student.output(stopped).logits, rtol=1e-4, atol=1e-5)
+        logits, solution = student.ask(pixels, stop="kl:0.001")
+        torch.testing.assert_close(logits, answer.logits)
+        assert torch.equal(solution.stop_times, answer.trajectory.stop_times)
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "odevit"])

@@ -4,9 +4,10 @@ import pytest
 import torch
 import transformers as hf
 
-from odevit.distill import Teacher, get_ode_model
-from odevit.distill.architectures import find_place
-from tests.distill.zoo import TINY, WIDE, LikeTimm, images, make
+from odevit import get_ode_model
+from odevit.distill import Teacher
+from odevit.model.blocks import find_place
+from tests.model.zoo import TINY, WIDE, LikeTimm, images, make
 
 CALLED = {
     "vit": ("attention.q_proj", "attention.o_proj", "mlp.fc1", "layernorm_before"),

@@ -1,4 +1,4 @@
-"""What a run is put together from."""
+"""The parts that a run is put together from."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch._dynamo.utils import counters
 from odevit.field import VectorField
 from odevit.solver import solve
 from odevit.train import TrainRecipe
-from odevit.train.assemble import Place, compile_field
+from odevit.train.life import compile_field
+from odevit.train.task import Place
 
 
 @pytest.mark.parametrize("time_conditioned", [False, True])

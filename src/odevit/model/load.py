@@ -1,0 +1,43 @@
+"""name -> a model one can ask: a run, a student, or a bundled model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from odevit.bundled import bundled_models
+from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.legacy import is_legacy_student
+from odevit.model.modeling_odevit import OdeViTForImageClassification
+from odevit.model.modeling_student import OdeStudent
+from odevit.model.protocol import Askable
+
+
+def load(name: str | os.PathLike[str]) -> Askable:
+    """A classifier or a distilled student, in evaluation mode; a classifier in single precision.
+
+    Args:
+        name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model.
+    """
+    folder = bundled_models().get(os.fspath(name), Path(name)) if not Path(name).exists() else Path(name)
+    bundled = ", ".join(bundled_models()) or "none"
+    if not folder.exists():
+        raise ValueError(f"{os.fspath(name)!r} is neither a folder nor a bundled model; bundled: {bundled}")
+    if is_legacy_student(folder):
+        return OdeStudent.from_pretrained(folder)
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{os.fspath(name)} holds no config.json; expected the folder of a finished run, one that save_pretrained "
+            f"wrote, or a bundled model: {bundled}"
+        )
+    config: Any = AutoConfig.from_pretrained(folder)
+    model: Any
+    if isinstance(config, OdeStudentConfig):
+        model = OdeStudent.from_pretrained(folder)
+    else:
+        model = OdeViTForImageClassification.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
