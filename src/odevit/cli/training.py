@@ -17,6 +17,8 @@ from odevit.train.sweep import sweep
 def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
     """Train a model and give back its folder.
 
+    On the command line, --multirun seed=0,1,2 trains one model per combination, through Hydra and its launchers.
+
     Args:
         overrides: words as on the command line: `["experiment=fast/cifar10", "train.epochs=10"]`.
         settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
