@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -103,10 +103,10 @@ NAMES = {
 """old name -> new name, where the module is gone or the name itself has changed."""
 
 
-def names_of(module: str) -> Callable[[str], Any]:
-    """A `__getattr__` for a module that still answers to old names: one line at its end, with its `__name__`."""
+def keep_old_names(module: str) -> None:
+    """Let a module answer to its old names: one call at its end, with `__name__`."""
 
-    def __getattr__(name: str) -> Any:  # noqa: N807
+    def look_up(name: str) -> Any:
         old = f"{module}.{name}"
         if old in NAMES:
             home, _, new = NAMES[old].rpartition(".")
@@ -116,7 +116,8 @@ def names_of(module: str) -> Callable[[str], Any]:
             return getattr(import_module(MODULES[module]), name)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
-    return __getattr__
+    # Not as a statement in the module itself, from which a type checker would conclude that it has every name.
+    vars(sys.modules[module])["__getattr__"] = look_up
 
 
 class Finder(MetaPathFinder, Loader):
@@ -129,7 +130,7 @@ class Finder(MetaPathFinder, Loader):
         """Fill a module that has nothing of its own and looks everything up in the new place."""
         _warn(module.__name__, MODULES[module.__name__])
         import_module(MODULES[module.__name__])  # an error of the new module is raised here, as it is
-        module.__getattr__ = names_of(module.__name__)  # type: ignore[method-assign]
+        keep_old_names(module.__name__)
 
 
 def install() -> None:

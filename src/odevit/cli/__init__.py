@@ -91,12 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def __getattr__(name: str) -> Any:
-    """`train`, `evaluate`, ...: a verb loads what it needs when it is first asked for, which keeps --help fast."""
-    for entry in ENTRIES.values():
-        if name in entry.names.split():
-            return getattr(import_module(f"odevit.cli.{entry.module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would conclude that every name exists
+
+    def __getattr__(name: str) -> Any:
+        """`train`, `evaluate`, ...: a verb loads what it needs when it is first asked for, which keeps --help fast."""
+        for entry in ENTRIES.values():
+            if name in entry.names.split():
+                return getattr(import_module(f"odevit.cli.{entry.module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _overview() -> str:

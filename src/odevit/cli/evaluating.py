@@ -69,9 +69,9 @@ def evaluate(
     combinations = product(_several(solver), _several(steps), _several(horizon))
     ways = [model.depth.choose(*combination) for combination in combinations]
     dataset = data_of(run, data, model.image_size[0], cache)
-    if dataset.num_classes != model.num_labels:
+    if dataset.num_classes != model.config.num_labels:
         raise ValueError(
-            f"the data has {dataset.num_classes} classes, the head of {run} has {model.num_labels}; "
+            f"the data has {dataset.num_classes} classes, the head of {run} has {model.config.num_labels}; "
             "give the data that the model was trained for with data="
         )
     model.to(place)
