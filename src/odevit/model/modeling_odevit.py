@@ -199,7 +199,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
             )
 
 
-class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):  # type: ignore[misc]
+class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
     """OdeViTModel with a linear head."""
 
     def __init__(self, config: OdeViTConfig) -> None:

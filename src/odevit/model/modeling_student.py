@@ -31,7 +31,7 @@ from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
-class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
+class OdeStudent(PreTrainedModel, Askable):
     """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
 
     A copy of a ViT whose list of blocks is one equation. Only the equation is trained: everything else is the
@@ -256,7 +256,7 @@ class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
             if is_legacy_student(folder) and kwargs.get("config") is None:
                 kwargs["config"] = legacy_config(folder, original)
         if original is not None:
-            config = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
+            config: Any = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
             given, expected = describe(original)[0]["class"], config.base["class"]
             if given != expected:
                 raise ValueError(

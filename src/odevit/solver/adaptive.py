@@ -55,10 +55,11 @@ class AdaptiveSolver(Solver):
     def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: Save) -> Solution:
         """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for."""
         span = t1 - t0
-        targets = [(n, t0 + span * n / stops) for n in sorted(save.chosen(stops)) if n > 0]
+        chosen = save.chosen(stops)
+        targets = [(n, t0 + span * n / stops) for n in sorted(chosen) if n > 0]
         if not targets or targets[-1][0] != stops:
             targets.append((stops, t1))
-        states, times = ([x0], [t0]) if 0 in save.chosen(stops) else ([], [])
+        states, times = ([x0], [t0]) if 0 in chosen else ([], [])
 
         maps: list[Tensor] = []
         if save.attentions:
@@ -96,17 +97,16 @@ class AdaptiveSolver(Solver):
                     )
             if failure is not None:
                 break
-            if n in save.chosen(stops):
+            if n in chosen:
                 states.append(x)
                 times.append(t)
-        kept = [state.detach() for state in states] if save.detach else states
         return Solution(
             state=x,
             time=t,
             stats=Stats(nfe=nfe, steps=accepted, rejected=rejected),
-            states=tuple(kept),
+            states=tuple(state.detach() for state in states) if save.detach else tuple(states),
             times=tuple(times),
-            attentions=tuple(each.detach() for each in maps) if save.detach else tuple(maps),
+            attentions=tuple(map_.detach() for map_ in maps) if save.detach else tuple(maps),
             failure=failure,
         )
 
