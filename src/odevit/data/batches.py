@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from odevit.data.stream import ImageStream
 
 Batch = dict[str, Tensor]
-
-
-class BatchOptions(TypedDict, total=False):
-    """The keywords of every kind of batches; `Batches` explains them."""
-
-    augmentation: Augmentation | None
-    mean: Required[Sequence[float]]
-    std: Required[Sequence[float]]
-    num_classes: Required[int]
-    seed: int
-    device: torch.device | str
-    shuffle: bool
-    drop_last: bool
-    rank: int
-    world: int
-    repeats: int | None
-    indices: bool
 
 
 class Batches(ABC):
@@ -135,12 +118,10 @@ class Batches(ABC):
 class DeviceBatches(Batches):
     """Batches of images that all lie on the device as uint8: choosing, augmenting and normalising happen there.
 
-    On CUDA the next batch is made ahead on a side stream, unless `prefetch=False`.
+    On CUDA the next batch is made ahead on a side stream, unless `prefetch=False`; `options` as in `Batches`.
     """
 
-    def __init__(
-        self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Unpack[BatchOptions]
-    ) -> None:
+    def __init__(self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Any) -> None:
         super().__init__(images, batch_size, **options)
         on_cuda = self.device.type == "cuda"
         if prefetch and not on_cuda:

@@ -1,4 +1,4 @@
-"""bytes, path or array -> uint8 [C, S, S]: 8-bit colours, upright, square, S as asked for or common to all.
+"""bytes, path or array -> uint8 [3, S, S]: 8-bit RGB, upright, square, S as asked for or common to all.
 
 Resizing takes the largest centred square and resamples it once with PIL's bicubic filter, which widens its
 support when shrinking (antialiasing). A square image of side S passes untouched. `datasets` could decode too, but
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,8 +24,6 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from odevit.data.images import Images
 from odevit.data.records import Encoded, Records
-
-Mode = Literal["RGB", "L"]
 
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 """What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
@@ -42,15 +40,11 @@ class SizeError(Exception):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns encoded pictures into uint8 [C, S, S]. With `resize=False` other sizes are an error."""
+    """Turns encoded pictures into RGB, uint8 [3, S, S]. With `resize=False` other sizes are an error."""
 
     size: int
     resize: bool
-    mode: Mode = "RGB"
-
-    @property
-    def channels(self) -> int:
-        return 3 if self.mode == "RGB" else 1
+    channels: ClassVar[int] = 3
 
     def __call__(self, encoded: Encoded) -> np.ndarray:
         with open_image(encoded) as picture:
@@ -59,11 +53,10 @@ class Decoder:
                     f"images have different sizes: {self.size}x{self.size} and"
                     f" {picture.width}x{picture.height}. Set image_size={self.size} (or another) to resize them."
                 )
-            picture = picture.convert(self.mode)
+            picture = picture.convert("RGB")
             if picture.size != (self.size, self.size):
                 picture = _square(picture, self.size)
-            pixels = np.asarray(picture, dtype=np.uint8)
-        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+            return np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1)
 
 
 def open_image(encoded: Encoded) -> Image.Image:
@@ -147,14 +140,6 @@ def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[I
         pixels = pixels[readable]
     labels = records.labels[torch.from_numpy(readable)]
     return Images(torch.from_numpy(pixels), labels.clone()), complaints
-
-
-def complain_of_unreadable(complaints: list[str]) -> str:
-    """The sentence about images that cannot be read: how many, and the first ten by name."""
-    shown = "\n".join(f"  - {line}" for line in complaints[:10])
-    more = f"\n  ... and {len(complaints) - 10} more" if len(complaints) > 10 else ""
-    count = "1 image" if len(complaints) == 1 else f"{len(complaints)} images"
-    return f"{count} cannot be read:\n{shown}{more}"
 
 
 def _square(picture: Image.Image, size: int) -> Image.Image:

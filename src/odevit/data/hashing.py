@@ -25,27 +25,21 @@ SPLIT_STREAM = -2
 """The stream that decides which samples are held out."""
 
 
-def uniform(seed: int, epoch: int, index: Tensor, stream: int) -> Tensor:
-    """u in [0, 1), float32 [B]: one number per sample position in `index` (int64 [B], any device).
-
-    `stream` names which of a sample's numbers this is: 0, 1, 2, ...
-    """
-    return _to_unit(_words(_stream_key(seed, epoch, stream), index))
-
-
 def uniforms(seed: int, epoch: int | Tensor, index: Tensor, count: int) -> Tensor:
-    """u[s] = uniform(seed, epoch, index, s) for s = 0 .. count-1, float32 [count, B], all at once.
+    """u[s] in [0, 1), float32 [count, B]: `count` numbers for every sample position in `index` (int64 [B]).
 
     In a compiled function or a captured graph pass `epoch` as an int64 tensor []: an integer would be a constant
     there, and the next epoch would need another graph.
     """
     if isinstance(epoch, Tensor):
-        key: int | Tensor = _mix(epoch + _signed(_seed_key(seed) + _GOLDEN))
+        key: int | Tensor = _mix(epoch + _signed(_mix_integer(seed + _GOLDEN) + _GOLDEN))
     else:
         key = _signed(_epoch_key(seed, epoch))
     # Exclusive or, not a multiple of the step: compilers fold a multiple of arange into 32-bit indexing.
     keys = _mix(torch.arange(count, dtype=torch.int64, device=index.device) ^ key)
-    return _to_unit(_mix(keys[:, None] + index[None, :] * _signed(_GOLDEN)))
+    words = _mix(keys[:, None] + index[None, :] * _signed(_GOLDEN))
+    # The top 24 bits fill a float32 mantissa exactly: never 1.0, and no rounding that differs by device.
+    return _shift_right(words, 40).to(torch.float32) * 2.0**-24
 
 
 def permutation(
@@ -56,28 +50,12 @@ def permutation(
     The hash is a bijection of 64-bit words, so no two keys are equal and sorting them has one answer.
     """
     index = torch.arange(count, dtype=torch.int64, device=device)
-    return _words(_stream_key(seed, epoch, stream), index).argsort()
-
-
-def _seed_key(seed: int) -> int:
-    return _mix_integer(seed + _GOLDEN)
+    key = _mix_integer(_epoch_key(seed, epoch) ^ (stream % _WORD))
+    return _mix(index * _signed(_GOLDEN) + _signed(key)).argsort()
 
 
 def _epoch_key(seed: int, epoch: int) -> int:
-    return _mix_integer(_seed_key(seed) + epoch + _GOLDEN)
-
-
-def _stream_key(seed: int, epoch: int, stream: int) -> int:
-    return _mix_integer(_epoch_key(seed, epoch) ^ (stream % _WORD))
-
-
-def _words(key: int, index: Tensor) -> Tensor:
-    return _mix(index * _signed(_GOLDEN) + _signed(key))
-
-
-def _to_unit(words: Tensor) -> Tensor:
-    # The top 24 bits fill a float32 mantissa exactly: never 1.0, and no rounding that differs by device.
-    return _shift_right(words, 40).to(torch.float32) * 2.0**-24
+    return _mix_integer(_mix_integer(seed + _GOLDEN) + epoch + _GOLDEN)
 
 
 def _mix(words: Tensor) -> Tensor:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import torch
 
-from odevit.data.cache import cache_file, read_cache, read_statistics, write_cache, write_statistics
-from odevit.data.decode import Decoder, common_size, complain_of_unreadable, decode_records
-from odevit.data.images import DataSet, Images
+from odevit.data.cache import cache_file, read_cache, write_cache
+from odevit.data.decode import Decoder, common_size, decode_records
+from odevit.data.images import DataSet, Images, channel_statistics
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
-from odevit.data.statistics import channel_statistics
 from odevit.data.stream import ImageStream
 from odevit.errors import ConfigError, OdeVitWarning
 
@@ -64,15 +63,7 @@ def load_data(
     settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
     mean, std = _measure(train, source.name, settings, cache)
     return DataSet(
-        name=source.name,
-        train=train,
-        validation=chosen_by,
-        test=loaded["test"],
-        classes=source.classes,
-        mean=mean,
-        std=std,
-        image_size=train.size[0],
-        channels=train.channels,
+        source.name, train, chosen_by, loaded["test"], source.classes, mean, std, train.size[0], train.channels
     )
 
 
@@ -117,7 +108,7 @@ def _load(
         file = cache_file(cache, source.name, [source.facts, image_size, skip_unreadable, sorted(parts)])
         stored = read_cache(file)
         if stored is not None:
-            return stored
+            return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
     size = common_size(parts.values()) if image_size is None else image_size
     decoder = Decoder(size, resize=image_size is not None)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
@@ -129,7 +120,8 @@ def _load(
         complaints += lines
     _report_unreadable(complaints, decoded, skip_unreadable)
     if file is not None and not complaints:  # skipped images are reported again at every load
-        write_cache(file, decoded)
+        pixels = {f"{part}.pixels": images.pixels for part, images in decoded.items()}
+        write_cache(file, pixels | {f"{part}.labels": images.labels for part, images in decoded.items()})
     return decoded
 
 
@@ -139,18 +131,21 @@ def _measure(
     """Pixel statistics of the training part; cached too, since those of a stream cost thousands of decodings."""
     if cache is None:
         return channel_statistics(train)
-    file = cache_file(cache, f"{name}-statistics", [settings, len(train)], ".json")
-    statistics = read_statistics(file)
-    if statistics is None:
-        statistics = channel_statistics(train)
-        write_statistics(file, *statistics)
-    return statistics
+    file = cache_file(cache, f"{name}-statistics", [settings, len(train)])
+    stored = read_cache(file)
+    if stored is not None:
+        return tuple(stored["mean"].tolist()), tuple(stored["std"].tolist())
+    mean, std = channel_statistics(train)
+    write_cache(file, {"mean": torch.tensor(mean, dtype=torch.float64), "std": torch.tensor(std, dtype=torch.float64)})
+    return mean, std
 
 
 def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
     if not complaints:
         return
-    summary = complain_of_unreadable(complaints)
+    count = "1 image" if len(complaints) == 1 else f"{len(complaints)} images"
+    more = [f"... and {len(complaints) - 10} more"] if len(complaints) > 10 else []
+    summary = "\n  ".join([f"{count} cannot be read:", *(f"- {line}" for line in complaints[:10]), *more])
     if not skip_unreadable:
         raise ValueError(f"{summary}\nReplace them, or set skip_unreadable=True to go on without them.")
     warnings.warn(f"skipped: {summary}", OdeVitWarning, stacklevel=4)

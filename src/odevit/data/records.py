@@ -106,29 +106,32 @@ class TableRecords(Records):
         return self.__dict__ | {"_images": OrderedDict()}  # a worker opens its own shards
 
     def read(self, index: int) -> Encoded:
-        shard, image = self._row(index)
-        if image is not None and image["bytes"] is not None:
+        image = self._image(index) or {"bytes": None, "path": None}
+        if image["bytes"] is not None:
             return image["bytes"]
-        if image is not None and image["path"] is not None:
-            return shard.folder / image["path"]
+        if image["path"] is not None:
+            return self._shard(index)[1].folder / image["path"]
         raise ValueError(f"{self.name(index)} holds no image in column {self.column!r}")
 
     def name(self, index: int) -> str:
-        number = bisect_right(self.starts, index) - 1
-        shard = self.shards[number]
+        number, shard = self._shard(index)
         if shard.where is None:
-            return str(self._row(index)[1]["path"])
+            return str(self._image(index)["path"])
         return f"row {shard.first + index - self.starts[number]} of {shard.where}"
 
-    def _row(self, index: int) -> tuple[Shard, Any]:
+    def _shard(self, index: int) -> tuple[int, Shard]:
         number = bisect_right(self.starts, index) - 1
+        return number, self.shards[number]
+
+    def _image(self, index: int) -> Any:
+        number, shard = self._shard(index)
         if number not in self._images:
             # The Arrow column, not dataset[row]: a row costs 10 microseconds instead of 60.
-            self._images[number] = self.shards[number].open().with_format("arrow")[:].column(self.column)
+            self._images[number] = shard.open().with_format("arrow")[:].column(self.column)
             if len(self._images) > _OPEN_SHARDS:
                 self._images.popitem(last=False)
         self._images.move_to_end(number)
-        return self.shards[number], self._images[number][index - self.starts[number]].as_py()
+        return self._images[number][index - self.starts[number]].as_py()
 
 
 @dataclass(frozen=True)

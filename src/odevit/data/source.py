@@ -160,7 +160,7 @@ def _parquet_records(files: list[Path], image: str, label: str) -> Records:
 def _row_group(path: Path, group: int, column: str) -> Dataset:
     from datasets import Dataset
 
-    table = _open_parquet(path).read_row_group(group, columns=[column])
+    table = _open_parquet(path).read_row_group(group, columns=[column]).replace_schema_metadata(None)
     return _undecoded(Dataset(table, fingerprint=f"{path}:{group}"), column)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Unpack
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from odevit.data.batches import Batch, Batches, BatchOptions, DeviceBatches
+from odevit.data.batches import Batch, Batches, DeviceBatches
 from odevit.data.decode import UNREADABLE, Decoder, SizeError
 from odevit.data.images import Images
 from odevit.data.records import Records
@@ -80,12 +81,10 @@ class StreamBatches(Batches):
     """The batches `DeviceBatches` would make of the same images in the same order, for sets of any size.
 
     Shuffling differs only where images lie in blocks (parquet row groups): see `EpochPlan.order`.
-    `workers` is the number of decoding processes; 0 decodes in this one.
+    `workers` is the number of decoding processes, 0 decodes in this one; `options` as in `Batches`.
     """
 
-    def __init__(
-        self, images: ImageStream, batch_size: int, *, workers: int | None = None, **options: Unpack[BatchOptions]
-    ) -> None:
+    def __init__(self, images: ImageStream, batch_size: int, *, workers: int | None = None, **options: Any) -> None:
         super().__init__(images, batch_size, **options)
         self.images = images
         self.workers = min(8, os.cpu_count() or 1) if workers is None else workers
@@ -98,7 +97,7 @@ class StreamBatches(Batches):
             self.images,
             batch_sampler=wanted,
             num_workers=self.workers,
-            collate_fn=_Collate(self.images.channels, *self.images.size),
+            collate_fn=partial(_collate, (self.images.channels, *self.images.size)),
             # Its own generator: a loader otherwise draws from the global one, and thereby changes the dropout.
             generator=torch.Generator().manual_seed(self.plan.seed),
             pin_memory=on_cuda,  # lets the copy run beside the model
@@ -111,21 +110,16 @@ class StreamBatches(Batches):
             yield self._finish(pixels, labels, epoch, positions, samples)
 
 
-class _Collate:
-    """Stacks (pixels, label) pairs. It knows the shape of an image, as a batch may be empty; a class can be pickled."""
-
-    def __init__(self, *shape: int) -> None:
-        self.shape = shape
-
-    def __call__(self, pairs: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-        pixels = torch.empty(len(pairs), *self.shape, dtype=torch.uint8)
-        for row, (image, _) in enumerate(pairs):
-            pixels[row] = image
-        return pixels, torch.tensor([label for _, label in pairs], dtype=torch.int64)
+def _collate(shape: tuple[int, ...], pairs: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    """Stack (pixels, label) pairs; the shape of an image is given, as a batch may be empty."""
+    pixels = torch.empty(len(pairs), *shape, dtype=torch.uint8)
+    for row, (image, _) in enumerate(pairs):
+        pixels[row] = image
+    return pixels, torch.tensor([label for _, label in pairs], dtype=torch.int64)
 
 
 def make_batches(
-    images: Images | ImageStream, batch_size: int, *, workers: int | None = None, **options: Unpack[BatchOptions]
+    images: Images | ImageStream, batch_size: int, *, workers: int | None = None, **options: Any
 ) -> Batches:
     """`DeviceBatches` for images in memory, `StreamBatches` for a stream; the options are those of `Batches`."""
     if isinstance(images, Images):

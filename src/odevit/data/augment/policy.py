@@ -6,6 +6,7 @@ batch size (as long as it is even: mixing pairs neighbours), the rank, the devic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -122,8 +123,13 @@ class Augmentation:
         )
 
 
-_PROBABILITIES = ("erasing", "affine", "colour", "mix_probability")
 _WHOLE = {"crop": 0, "randaugment_ops": 0, "repeats": 1}
+_HIGHEST = {
+    "randaugment_magnitude": (MAXIMUM, f"0 to {MAXIMUM}"),
+    "mixup": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
+    "cutmix": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
+    "label_smoothing": (math.nextafter(1, 0), "0 up to, not including, 1"),
+}
 
 
 def _range_problem(name: str, value: object) -> str | None:
@@ -132,14 +138,9 @@ def _range_problem(name: str, value: object) -> str | None:
         return None if isinstance(value, bool) else f"flip={value!r}; expected True or False"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{name}={value!r}; expected a number"
-    if name in _WHOLE and (not isinstance(value, int) or value < _WHOLE[name]):
-        return f"{name}={value!r}; expected a whole number, {_WHOLE[name]} or more"
-    if name in _PROBABILITIES and not 0 <= value <= 1:
-        return f"{name}={value!r}; expected a probability from 0 to 1"
-    if name == "label_smoothing" and not 0 <= value < 1:
-        return f"label_smoothing={value!r}; expected 0 up to, not including, 1"
-    if name == "randaugment_magnitude" and not 0 <= value <= MAXIMUM:
-        return f"randaugment_magnitude={value!r}; expected 0 to {MAXIMUM}"
-    if name in ("mixup", "cutmix") and not 0 <= value <= 16:
-        return f"{name}={value!r}; expected 0 (off) or the alpha of a Beta distribution up to 16"
-    return None
+    if name in _WHOLE:
+        fits, expected = isinstance(value, int) and value >= _WHOLE[name], f"a whole number, {_WHOLE[name]} or more"
+    else:
+        highest, expected = _HIGHEST.get(name, (1, "a probability from 0 to 1"))
+        fits = 0 <= value <= highest
+    return None if fits else f"{name}={value!r}; expected {expected}"
