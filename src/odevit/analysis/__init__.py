@@ -2,7 +2,6 @@
 
 from odevit.analysis.approximation import ApproximationError as ApproximationError
 from odevit.analysis.approximation import approximation_error as approximation_error
-from odevit.analysis.comparison import View as View
 from odevit.analysis.comparison import three_depths as three_depths
 from odevit.analysis.contraction import Radius as Radius
 from odevit.analysis.contraction import contraction_radius as contraction_radius

@@ -93,8 +93,7 @@ def approximation_error(
     dynamics = measurable(field, x0 if anchor is None else anchor)
     made = solve(dynamics, x0, solver=method, steps=steps, t1=horizon, save="all")
     coarse, fine = (
-        solve(dynamics, x0, solver="rk4", steps=steps * factor, t1=horizon, save="all")
-        for factor in (refine // 2, refine)
+        solve(dynamics, x0, solver="rk4", steps=steps * n, t1=horizon, save="all") for n in (refine // 2, refine)
     )
     reference = fine.states[::refine]
     bend, bend_before = curvature(fine.states, fine.times), curvature(coarse.states, coarse.times)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odevit.depth import EquilibriumDepth
-from odevit.model.protocol import Askable
+from odevit.model import Askable
 from odevit.solver import Solution
 from odevit.tokens import Logits, Tokens
 

@@ -14,7 +14,7 @@ from odevit.objectives.vectors import norms, units, wide
 from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
-"""A step goes this much beyond the boundary it aims at, to see whether it is there."""
+"""How far a step goes beyond the boundary it aims at, to see whether it is there."""
 
 HALVINGS = 12
 """How often a bracket of the boundary is halved: 2^-12 of it is left."""
@@ -25,15 +25,15 @@ class Radius:
     """How far each sample is from another answer.
 
     Args:
-        value: [batch], the shortest way found, and seen to change the answer: the true radius is no larger. Infinite
+        value: [batch], the shortest distance that was seen to change the answer: the true radius is no larger. Infinite
             where nothing within the limit changed it.
-        error: [batch], a way shorter by this, in the same direction, did not change the answer. Says nothing of
-            directions that were not found.
-        direction: [batch, ...], the unit vector of that way; zero where none was found.
+        error: [batch]; in the same direction, a distance shorter by this did not change the answer. It says nothing
+            about directions that were not found.
+        direction: [batch, ...], the unit vector of that direction; zero where none was found.
         answer: [batch], the class of the state as it is.
         rival: [batch], the class just beyond the boundary; -1 where none was found.
         random: [directions, batch], the distances along random directions, infinite beyond the limit. In many
-            dimensions they are far longer than the shortest way.
+            dimensions they are far longer than the shortest one.
     """
 
     value: Tensor
@@ -67,18 +67,18 @@ def contraction_radius(
 ) -> Radius:
     """r = min |d| with argmax z(x + d) != argmax z(x), from above, beside the distances along random directions.
 
-    As long as the answer a stands, d moves on to the nearest boundary as linearised where it is: d - m w / |w|^2, with
-    the margin m = z_c - z_a, its gradient w, and the rival c that is nearest (DeepFool, Moosavi-Dezfooli et al. 2016).
-    From beyond the boundary it moves half the way to the point that is nearest to x, (w.d - m) w / |w|^2, and so turns
-    into a normal. One step is exact for a linear head. Bisection along the best direction has the last word.
+    While the answer is still a, d moves on to the nearest boundary as linearised at x + d: d - m w / |w|^2, with the
+    margin m = z_c - z_a, its gradient w, and the nearest rival c (DeepFool, Moosavi-Dezfooli et al. 2016). From beyond
+    the boundary it moves halfway to the point of it that is nearest to x, (w.d - m) w / |w|^2, and so turns into a
+    normal. One step is exact for a linear head. Bisection along the best direction gives the final value.
 
     Args:
-        logits: a state [batch, ...] to logits; samples may not see each other. With the flow to the end in it, states
-            at earlier times can be asked about. Is called as it is: put a model with dropout in evaluation mode first.
+        logits: states [batch, ...] to logits, each sample on its own. With the flow to the end included, it answers
+            for earlier times. It is called as it is: put a model with dropout in evaluation mode first.
         state: x [batch, ...].
         iterations: how many such steps.
-        rivals: how many classes, the best ones besides the answer, are aimed at; each costs a backward pass a step.
-        directions: how many random ones, the same for every sample.
+        rivals: how many classes, the best ones besides the answer, to aim at; each costs one backward pass per step.
+        directions: how many random directions, the same for every sample.
         limit: how far to look, in units of |x| (of 1 at the origin).
         seed: of the random directions; the global generator is left alone.
     """

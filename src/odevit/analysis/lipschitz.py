@@ -76,7 +76,7 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     dot = dot_product(attention)
     if dot is None:
         raise ValueError(
-            f"a {type(attention).__name__} was given; expected DotProductAttention: the bound is about attention='dot'"
+            f"{type(attention).__name__}; expected DotProductAttention, the bound is about attention='dot'"
         )
     exact = copy.deepcopy(dot).double()
     projections = (exact.q_proj, exact.k_proj, exact.v_proj)
@@ -89,8 +89,8 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
 
     through_queries = g_1.amax(dim=-1) * spectral_norm(_centred(K) @ W_Q)
     through_keys = spectral_norm(g_1.unsqueeze(-1) * Q @ W_K)
-    through_scores = scale * spectral_norm(_centred(V)) * (through_queries + through_keys)
-    heads = spectral_norm(P) * spectral_norm(W_V) + through_scores
+    through_values = spectral_norm(P) * spectral_norm(W_V)
+    heads = through_values + scale * spectral_norm(_centred(V)) * (through_queries + through_keys)
     return spectral_norm(exact.o_proj.weight) * heads.norm(dim=-1)
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from odevit.analysis.untouched import untouched
 from odevit.field.dynamics import Dynamics
-from odevit.model.protocol import Askable
+from odevit.model import Askable
 from odevit.solver import Solver, Way
 from odevit.tokens import AttentionMap, Pixels, TokenLayout, Tokens
 
-Reading = Callable[[Tokens], tuple[Tensor, str]]
-"""A state to the weight [batch, token] of its tokens in what the head reads, and who looks, in words: model.reading."""
+Reader = Callable[[Tokens], tuple[Tensor, str]]
+"""A state to the weight of each token in what the head reads [batch, token], and who looks, in words."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,7 @@ def attention_over_time(
 
 
 def attention_path(
-    times: Iterable[float],
-    states: Sequence[Tokens],
-    maps: Iterable[AttentionMap],
-    layout: TokenLayout,
-    reading: Reading,
+    times: Iterable[float], states: Sequence[Tokens], maps: Iterable[AttentionMap], layout: TokenLayout, reader: Reader
 ) -> AttentionPath:
     """a_j = sum_i w_i P_ij over the patches j, of states and the maps made from them.
 
@@ -89,14 +85,14 @@ def attention_path(
 
     Args:
         times: of the states, or numbers of layers.
-        states: in the width that `reading` expects.
+        states: in the width that `reader` expects.
         maps: one for each state, [batch, head, token, token].
         layout: where the tokens stand in states and maps.
-        reading: a state to the weight of each of its tokens in what the head reads, and who looks, in words.
+        reader: a state to the weight of each token in what the head reads, and who looks, in words (`model.reading`).
     """
     rows, query = [], ""
     for state, attention in zip(states, maps, strict=True):
-        weights, query = reading(state)
+        weights, query = reader(state)
         row = torch.einsum("bi,bhij->bhj", weights.to(attention), attention)
         rows.append(row[..., layout.patches].unflatten(-1, layout.grid))
     return AttentionPath(tuple(map(float, times)), torch.stack(rows), tuple(states), query)

@@ -31,17 +31,15 @@ class Exponents:
         values: [batch, k], in the order in which QR finds them, the largest first once it has converged. NaN where the
             trajectory left the finite numbers; `running` shows when.
         error: [batch, k], the larger of two. Noise: the standard error from the means of `BLOCKS` stretches of time.
-            Drift: how far the mean of the second half is from the whole, which is what directions that were still
-            turning at the beginning have cost. Neither sees correlations as long as the measurement, nor the error of
-            the solver.
+            Drift: how far the mean of the second half is from the whole, which shows the cost of directions that were
+            still turning at first. Neither sees correlations as long as the measurement, nor the solver's error.
         converged: [batch]; whether state, values and errors are finite, and every error is at most `TOLERANCE` times
             the mean size of the local growth rates |log growth| / h, or times 1 / horizon. The latter says that the
             growth over the whole horizon is known within 5%; it lets exponents of zero converge.
         running: [steps, batch, k], the estimate after each step.
         times: when those steps ended; the last one is the time of `state`.
         state: where the trajectory ended.
-        frame: [batch, k, ...], the orthonormal tangent vectors there; with `state` and the last time, a measurement
-            can go on.
+        frame: [batch, k, ...], the orthonormal tangent vectors there; a measurement can go on with all three.
     """
 
     values: Tensor
@@ -60,7 +58,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class ClassMean:
-    """The mean of the samples of a class, its standard error (None for a single sample), and how many they are."""
+    """The mean over the samples of a class, its standard error (None for a single sample), and how many there are."""
 
     mean: float
     error: float | None
@@ -71,12 +69,10 @@ def maximal_exponent(field: Equation, x0: Tensor, *, horizon: float, steps: int,
     """lambda_1 = 1/T log( |v(T)| / |v(0)| ), the growth of a small perturbation over a time T, per unit of time.
 
     Negative: it dies out. Positive: it grows, and the trajectory cannot be predicted beyond its Lyapunov time. A random
-    perturbation turns towards the direction that grows fastest, so over a long time its growth is that of the worst
-    one; over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at
-    the rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
-    state.
-
-    The arguments are those of `lyapunov_spectrum`.
+    perturbation turns towards the direction that grows fastest, so over a long time its growth is the largest there is;
+    over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at the
+    rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
+    state. The arguments are those of `lyapunov_spectrum`.
     """
     return lyapunov_spectrum(field, x0, 1, horizon=horizon, steps=steps, **settings)
 
@@ -201,18 +197,14 @@ def _push(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
 
-    def step(state: Tensor) -> Tensor:
-        return solver.step(dynamics, state, t, h).to(x.dtype)
-
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.func.jvp(step, (x,), (v,))[:2]
+        return torch.func.jvp(lambda state: solver.step(dynamics, state, t, h).to(x.dtype), (x,), (v,))[:2]
 
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])
-        pushed = pushed.unsqueeze(1)
-    else:
-        # The state does not depend on the direction: vmap hands out k views of the same one.
-        (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
+        return after, *_orthonormal(pushed.unsqueeze(1))
+    # The state does not depend on the direction: vmap hands out k views of the same one.
+    (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
     return after, *_orthonormal(pushed)
 
 

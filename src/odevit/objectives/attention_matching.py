@@ -69,6 +69,4 @@ def _comparable(student: AttentionMap, teacher: AttentionMap) -> tuple[Tensor, T
             "[batch, head, query, key] that differ in their heads at most: cut both to the tokens they share with a "
             "TokenLayout"
         )
-    if p.shape[1] != q.shape[1]:
-        return p.mean(dim=1, keepdim=True), q.mean(dim=1, keepdim=True)
-    return p, q
+    return (p, q) if p.shape[1] == q.shape[1] else (p.mean(dim=1, keepdim=True), q.mean(dim=1, keepdim=True))
