@@ -119,7 +119,9 @@ def draw_tracking(lines: Path, picture: Path) -> None:
     for layer in range(layers):
         colour = colormaps["viridis"](layer / max(1, layers - 1))
         label = f"layer {layer + 1}" if layer in (0, layers - 1) else None
-        axes.semilogy(epochs, [record["running"][layer] for record in records], color=colour, linewidth=1.3, label=label)
+        axes.semilogy(
+            epochs, [record["running"][layer] for record in records], color=colour, linewidth=1.3, label=label
+        )
     axes.semilogy(epochs, [record["bound"] for record in records], color=ORANGE, linestyle="--", label="bound")
     axes.set(xlabel="epoch", ylabel="distance to the teacher's layer")
     axes.legend(frameon=False)

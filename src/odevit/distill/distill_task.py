@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 from transformers import TrainerCallback, set_seed
 
 from odevit.data import DataSet, Images
@@ -86,8 +87,8 @@ class DistillTask(Task[DistillRecipe]):
         self.data = data = teacher.normalised(read_data(recipe, teacher.square_size))
         teacher.check_labels(data.num_classes)
         student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
-        teacher.to(place.device)
-        student.to(place.device)
+        for module in (teacher, student):
+            nn.Module.to(module, place.device)
         self.alignment = self._align(student.way.steps, place.device)
         features = None
         if recipe.features:
@@ -145,8 +146,8 @@ class DistillTask(Task[DistillRecipe]):
         labels = "" if self.recipe.objective.cross_entropy > 0 else ", without labels"
         return Card(
             about=f"A {type(student.model).__name__} whose {self.teacher.num_layers} blocks were replaced by one "
-            f"equation, {student.depth.describe()}, integrated by {student.way}, and trained to follow its teacher's own "
-            f"hidden states{labels}. Embedding, final norm and head are the teacher's, frozen.",
+            f"equation, {student.depth.describe()}, integrated by {student.way}, and trained to follow the hidden "
+            f"states of its teacher{labels}. Embedding, final norm and head are the teacher's, frozen.",
             rows=[
                 ("", "student", "teacher"),
                 ("parameters", f"{record['params']:,}", f"{teacher['params']:,}"),
@@ -198,7 +199,8 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     """The recipe of the `teacher`, or of the student's architecture from `scratch` for as many steps as the student."""
     model, train = replace(recipe.model), recipe.teacher_train
     if part == "scratch":
-        student, train = recipe.student, recipe.train
+        student: Any = recipe.student
+        train = recipe.train
         teacher = OdeViTConfig(**recipe.model_settings())
         equation = {
             "depth": "ode",
@@ -229,7 +231,8 @@ def answered(teacher: Teacher, data: DataSet, split: str, device: torch.device) 
         teacher.logits(batch["pixel_values"]).argmax(-1).cpu()
         for batch in evaluation_batches(data, split, 128, device=device)
     ]
-    return replace(data, **{split: Images(images.pixels, torch.cat(answers))})
+    relabelled: Any = {split: Images(images.pixels, torch.cat(answers))}
+    return replace(data, **relabelled)
 
 
 class _Progress(TrainerCallback):

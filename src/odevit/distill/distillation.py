@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from odevit.data import Augmentation
@@ -16,7 +17,10 @@ from odevit.train.recipe import Recipe, TrainRecipe
 # Every field of the student's configuration with its default; the horizon is the teacher's number of blocks.
 StudentRecipe = make_dataclass(
     "StudentRecipe",
-    [(name, Any, None if name == "horizon" else default) for name, default in OdeStudentConfig.equation_fields().items()],
+    [
+        (name, Any, None if name == "horizon" else default)
+        for name, default in OdeStudentConfig.equation_fields().items()
+    ],
 )
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
 
@@ -83,13 +87,13 @@ class DistillRecipe(Recipe):
     teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
     """How the teacher is trained when none is given; `model` then describes it."""
     features: str = ""
-    """A folder to keep the teacher's hidden states in: epochs then need no pass of the teacher. Not with augmentation."""
+    """A folder to keep the teacher's hidden states in, which then runs only once. Not with augmentation."""
     compare: bool = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
 
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
-        return OdeStudentConfig(**asdict(self.student))
+        return _student_config(tuple(asdict(self.student).items()))
 
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self.stopping.problems()
@@ -122,6 +126,12 @@ class DistillRecipe(Recipe):
                 "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
             )
         return problems
+
+
+@lru_cache(maxsize=1)
+def _student_config(values: tuple[tuple[str, Any], ...]) -> OdeStudentConfig:
+    """Made and validated once, when a recipe is checked; surgery then takes the same one."""
+    return OdeStudentConfig(**dict(values))
 
 
 def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:

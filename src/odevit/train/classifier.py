@@ -39,30 +39,30 @@ class ClassifierTask(Task[Recipe]):
             self.sampler = self.make_sampler(self.network.way)
 
     def card(self, record: dict[str, Any], score: Score) -> Card:
-        model, data, device = self.network, self.data, record["device"]
-        size, last = model.config.image_size, record["seeds"][-1]
-        integrated = f", integrated by {model.way}" if model.depth.has_trajectory else ""
-        batch = min(EVALUATION_BATCH, score.images)
+        model, device, size = self.network, record["device"], self.network.config.image_size
+        about, code = f"A Vision Transformer: {model.depth.describe()}.", PIPELINE
+        if model.depth.has_trajectory:
+            about = f"A Vision Transformer of continuous depth, {model.depth.describe()}, integrated by {model.way}."
+            code += '\n\n# The same weights in another way: model(pixel_values, solver="rk4", steps=24)'
         accuracy = f"top-1 {score.top1:.2%}, top-3 {score.top3:.2%}, top-5 {score.top5:.2%}"
+        batch, validation = min(EVALUATION_BATCH, score.images), record["seeds"][-1]["validation"]
         return Card(
-            about=f"A Vision Transformer: {model.depth.describe()}{integrated}.",
+            about=about,
             rows=[
                 ("", ""),
-                ("data", f"{record['data']}, {data.num_classes} classes, {size} px"),
+                ("data", f"{record['data']}, {self.data.num_classes} classes, {size} px"),
                 ("parameters", f"{record['params']:,}"),
-                ("field evaluations (NFE)", f"{score.nfe}"),
+                ("evaluations (NFE)", f"{score.nfe}"),
                 ("time per image", f"{score.milliseconds:.3f} ms in batches of {batch}, on {device}"),
-                ("test accuracy", f"{accuracy} (seed {last['seed']}, one run)"),
-                ("validation accuracy", f"{last['validation']:.2%}; the model was selected on it"),
+                ("test accuracy", f"{accuracy} (seed {self.recipe.seed}, one run)"),
+                ("validation accuracy", f"{validation:.2%}; the model was selected on it"),
                 ("training", f"{record['epochs']} epochs, {record['seconds']:.0f} s on {device}"),
             ],
             limits=[
-                f"It makes {score.nfe} evaluations: a shared field saves parameters, not operations.",
-                f"It was trained on {record['data']} only, at {size} px, and does not notice when an image is of "
-                "another kind.",
+                f"It makes {score.nfe} evaluations: sharing a field saves parameters, not operations.",
+                f"It was trained on {record['data']} only, at {size} px, and does not notice images of another kind.",
             ],
-            code=PIPELINE + ('\n\n# The same weights can be integrated in other ways: model(pixel_values, solver="rk4", '
-            "steps=24)" if model.depth.has_trajectory else ""),
+            code=code,
         )
 
 

@@ -149,9 +149,7 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     with folder.recording():
         task.network.save_pretrained(folder.path)
     params = count_parameters(task.model)
-    record = make_record(
-        recipe, score, params=params, validation=validation, device=device, command=command, **figures
-    )
+    record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
     record |= task.facts()
     draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
     write_card(folder.own("README.md"), task.card(record, score), record)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, field, fields, make_dataclass
-from functools import lru_cache
+from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
+from functools import cache
 from typing import Any, Self, get_type_hints
 
 import odevit.objectives  # noqa: F401 (registers our own penalties)
@@ -17,9 +17,10 @@ class Penalised:
     of a subclass that has them. So a new penalty is one decorated class, and no recipe has to list it.
     """
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, /, *_: Any, **__: Any) -> Self:
         # The subclass is a dataclass of its own; Python goes on with its __init__.
-        return object.__new__(_with_penalties(cls, tuple(PENALTIES.items())))
+        kind: Any = cls
+        return object.__new__(_with_penalties(kind, tuple(PENALTIES.items())))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -54,24 +55,23 @@ class Penalised:
         return kind(**{option.name: getattr(self, key) for key, option in _options(name, kind).items()})
 
 
-def _options(name: str, kind: type[Penalty]) -> dict[str, Field[Any]]:
-    """The options of a penalty by their key; one without a default could not be left out of a recipe."""
-    return {f"{name}_{option.name}": option for option in fields(kind)} if hasattr(kind, "__dataclass_fields__") else {}
+def _options(name: str, kind: Any) -> dict[str, Field[Any]]:
+    """The options of a penalty by their key."""
+    return {f"{name}_{option.name}": option for option in fields(kind)} if is_dataclass(kind) else {}
 
 
-@lru_cache(maxsize=None)
-def _with_penalties(base: type, registered: tuple[tuple[str, type[Penalty]], ...]) -> type:
+@cache
+def _with_penalties(base: Any, registered: tuple[tuple[str, type[Penalty]], ...]) -> Any:
     """The recipe class `base` with the keys of these penalties; itself when it has them already."""
-    new: list[tuple[str, Any, Any]] = []
+    new: dict[str, tuple[Any, Any]] = {}
     for name, kind in registered:
-        types = get_type_hints(kind)
-        new.append((name, float, 0.0))
+        new[name] = (float, 0.0)
         for key, option in _options(name, kind).items():
             if option.default is MISSING:
                 raise TypeError(f"the penalty {name!r} has an option {option.name!r} without a default; give it one")
-            new.append((key, types[option.name], field(default=option.default)))
-    present = {item.name for item in fields(base)}
-    new = [item for item in new if item[0] not in present]
-    if not new:
-        return base
-    return make_dataclass(base.__name__, new, bases=(base,), namespace={"__doc__": base.__doc__, "__module__": base.__module__})
+            new[key] = (get_type_hints(kind)[option.name], option.default)
+    for item in fields(base):
+        new.pop(item.name, None)
+    keys = [(key, kind, field(default=default)) for key, (kind, default) in new.items()]
+    namespace = {"__doc__": base.__doc__, "__module__": base.__module__}
+    return make_dataclass(base.__name__, keys, bases=(base,), namespace=namespace) if keys else base

@@ -54,8 +54,8 @@ def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cach
     if source is None:
         raise ConfigError("evaluate", [f"{run} has no recipe.yaml that names its data; pass data=FOLDER"])
     # Other data has the same split as in training, but columns of its own.
-    shared = ["validation", "split_seed"] + (["image_column", "label_column"] if source == settings.get("source") else [])
-    options = {key: settings[key] for key in shared if key in settings}
+    columns = ["image_column", "label_column"] if source == settings.get("source") else []
+    options = {key: settings[key] for key in ("validation", "split_seed", *columns) if key in settings}
     return load_data(source, image_size=image_size, cache=cache, **options)
 
 

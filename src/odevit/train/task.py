@@ -113,7 +113,7 @@ class Task(ABC, Generic[R]):
     def make_batches(self, place: Place, data: DataSet, **options: Any) -> None:
         """Batches to train on, and those of the held-out split to select on."""
         t = self.recipe.train
-        where = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
+        where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
         self.batches = training_batches(
             data, place.share(t), self.recipe.data.augmentation, seed=self.recipe.seed, **where, **options
         )

@@ -144,7 +144,7 @@ class OdeViTTrainer(Trainer):
         return metrics
 
     def save_best(self) -> None:
-        """Write the weights beside the best ones, then take their place in one move: a kill leaves one of them whole."""
+        """Write the weights beside the best ones, then move them into their place: a kill leaves one of them whole."""
         fresh = self.best.with_suffix(".new")
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         with _disk_errors(fresh):
