@@ -14,8 +14,8 @@ from odevit import cli
 from odevit.cli import ENTRIES, main
 from odevit.cli.words import described
 from odevit.model import OdeStudentConfig, get_ode_model
-from tests.model.zoo import make
 from tests.model.tiny import tiny_model
+from tests.model.zoo import make
 
 
 def verb_of(name):
@@ -98,6 +98,7 @@ def test_experiments_are_listed(capsys):
     ("words", "message"),
     [
         (["train", "train.epoch=3"], "Did you mean 'train.epochs'"),
+        (["train", "experiments=?"], "Did you mean 'experiment'"),
         (["eval"], "eval takes one run"),
         (["eval", "nowhere"], "neither a folder nor a bundled model"),
         (["predict"], "predict takes one image or more"),

@@ -16,9 +16,9 @@ from odevit.film.frames import LEADERS, Frames, answer, draw_strip, enlarged
 from odevit.film.story import tell
 from odevit.look import outline
 from odevit.model import OdeStudentConfig, get_ode_model
-from tests.model.zoo import make
 from tests.film.test_story import picture
 from tests.model.tiny import tiny_model
+from tests.model.zoo import make
 
 CAT, LAST = shutil.which("cat"), "for last; do :; done"
 """For scripts without a PATH: copy what comes in, and find the last argument."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from odevit.distill.at_hand import teacher_attention
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
@@ -11,12 +12,11 @@ from odevit import load
 from odevit.analysis import AttentionPath, attention_over_time
 from odevit.cli import predict
 from odevit.distill import Teacher
-from odevit.distill.at_hand import teacher_attention
 from odevit.film.story import _speed, between, tell
 from odevit.model import OdeStudentConfig, get_ode_model
 from odevit.solver import Way
-from tests.model.zoo import make
 from tests.model.tiny import tiny_model
+from tests.model.zoo import make
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -42,7 +43,8 @@ def predict(
         solver, steps, horizon: how to integrate; the model's own unless given.
     """
     network = load(model)
-    way, processor = network.depth.choose(solver, steps, horizon), network.image_processor
+    way = network.depth.choose(solver, steps, horizon)
+    processor: Any = network.image_processor
     predictions = []
     for path in images:
         picture = read_picture(path).convert("RGB" if processor.do_convert_rgb else "L")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odevit.cli.words import Verb, described, table
+from odevit.errors import ConfigError, unknown_name
 from odevit.train.compose import GROUPS, options
 from odevit.train.recipe import Recipe
 
@@ -28,9 +29,11 @@ class RecipeVerb(Verb):
     sweep: Callable[[Sequence[str]], None] | None = None
 
     def run(self, words: Sequence[str]) -> None:
-        asked = [word.removesuffix("=?") for word in words if word.endswith("=?")]
-        if asked:
-            print("\n".join(name for group in asked for name in sorted(options(group))))
+        groups = [word.removesuffix("=?") for word in words if word.endswith("=?")]
+        if unknown := [group for group in groups if group not in GROUPS]:
+            raise ConfigError("the command line", [unknown_name("group", group, GROUPS) for group in unknown])
+        if groups:
+            print("\n".join(name for group in groups for name in sorted(options(group))))
         elif self.sweep and {"-m", "--multirun"} & {*words}:
             self.sweep(words)
         else:
@@ -39,15 +42,14 @@ class RecipeVerb(Verb):
     def help(self) -> str:
         """Usage, the files of every group, every key at the top, and the names of the keys below."""
         groups = [(f"{group}=", ", ".join(sorted(options(group)))) for group in GROUPS]
-        keys, nested = [], []
-        notes = notes_of(self.recipe)
-        for field in dataclasses.fields(self.recipe):
-            kind = field.default_factory if field.default is dataclasses.MISSING else type(field.default)
-            if dataclasses.is_dataclass(kind):
-                names = " ".join(inner.name for inner in dataclasses.fields(kind))
-                nested.append((f"{field.name}.KEY=", f"{notes.get(field.name) or described(kind)[0]} KEY: {names}"))  # type: ignore[arg-type]
+        keys, nested, notes = [], [], notes_of(self.recipe)
+        for name, default in vars(self.recipe()).items():
+            if dataclasses.is_dataclass(default):
+                below = " ".join(field.name for field in dataclasses.fields(default))
+                meaning = notes.get(name) or described(type(default))[0]
+                nested.append((f"{name}.KEY=", f"{meaning} KEY: {below}"))
             else:
-                keys.append((f"{field.name}={_default(field.default)}", notes.get(field.name, "")))
+                keys.append((f"{name}={'' if default in (None, []) else _word(default)}", notes.get(name, "")))
         parts = [f"odevit {self.name} [key=value ...]", "", described(self.function)[0], ""]
         parts += ["Groups, each a choice of yaml files (data= also takes a folder or a hub id):", *table(groups)]
         parts += ["Keys:", *table(keys), *table(nested), f"Example: {self.example}", ""]
@@ -79,7 +81,3 @@ def _word(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_word, value)) + "]"
     return "null" if value is None else str(value)
-
-
-def _default(value: Any) -> str:
-    return "" if value is None or value is dataclasses.MISSING or value == "" else _word(value)

@@ -55,13 +55,11 @@ class Verb:
                     keywords[key] = value_of(text, keys[key])
                 except ValueError as error:
                     problems.append(f"{word}; expected {error}")
-        several = subject.endswith("s")
-        count = len(given)
+        several, count = subject.endswith("s"), len(given)
         if not (count >= 1 if several else count == bool(subject)):
-            wanted = (
-                f"one {subject[:-1]} or more" if several else f"one {subject}" if subject else "key=value words only"
-            )
-            problems.insert(0, f"{self.name} takes {wanted}, not {' '.join(given) or 'none'}; such as {self.example}")
+            wanted = f"one {subject[:-1]} or more" if several else f"one {subject}" if subject else "keys only"
+            excess = f", {count} were given ({' '.join(given)})" if given else ""
+            problems.insert(0, f"{self.name} takes {wanted}{excess}; for example: {self.example}")
         if problems:
             raise ConfigError("the command line", problems)
         return ([given] if several else given), keywords
