@@ -57,9 +57,9 @@ class Verb:
                     problems.append(f"{word}; expected {error}")
         several, count = subject.endswith("s"), len(given)
         if not (count >= 1 if several else count == bool(subject)):
-            wanted = f"one {subject[:-1]} or more" if several else f"one {subject}" if subject else "keys only"
-            excess = f", {count} were given ({' '.join(given)})" if given else ""
-            problems.insert(0, f"{self.name} takes {wanted}{excess}; for example: {self.example}")
+            wanted = f"one {subject[:-1]} or more" if several else f"one {subject}" if subject else "no words"
+            got = f", but was given {' '.join(given)}" if given else ""
+            problems.insert(0, f"{self.name} takes {wanted}{got}; for example: {self.example}")
         if problems:
             raise ConfigError("the command line", problems)
         return ([given] if several else given), keywords
