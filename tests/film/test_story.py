@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from odevit.distill.at_hand import teacher_attention
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
 from odevit import load
 from odevit.analysis import AttentionPath, attention_over_time
 from odevit.cli import predict
-from odevit.distill import Teacher
+from odevit.distill.teacher import Teacher, attention_over_layers
 from odevit.film.story import _speed, between, tell
 from odevit.model import OdeStudentConfig, get_ode_model
 from odevit.solver import Way
@@ -115,5 +114,5 @@ def test_a_teacher_stands_beside_its_student_at_its_own_times(tmp_path):
     story = tell(student, image, "noise", teacher=teacher, shares=(0.25, 0.25, 0.5))
     assert story.starts == pytest.approx((0.0, 0.5, 1.0))
     pixels = student.image_processor(image, return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(story.layers, teacher_attention(teacher, pixels).mean[:, 0])
+    torch.testing.assert_close(story.layers, attention_over_layers(teacher, pixels).mean[:, 0])
     assert tell(student, image, "noise", teacher=teacher).starts == pytest.approx((0.0, 2 / 3, 4 / 3))

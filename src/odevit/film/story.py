@@ -14,8 +14,7 @@ from torch import Tensor
 
 from odevit.analysis.looking import AttentionPath, attention_over_time
 from odevit.analysis.untouched import untouched
-from odevit.distill.at_hand import teacher_attention
-from odevit.distill.teacher import Teacher
+from odevit.distill.teacher import Teacher, attention_over_layers
 from odevit.model.protocol import Askable
 from odevit.solver import Way
 
@@ -119,7 +118,7 @@ def tell(
     layers: Tensor | None = None
     starts: tuple[float, ...] = ()
     if teacher is not None:
-        layers = teacher_attention(teacher, pixels).mean[:, 0].float().cpu()
+        layers = attention_over_layers(teacher, pixels).mean[:, 0].float().cpu()
         spans = [way.horizon * share for share in shares or [1.0 / len(layers)] * len(layers)]
         starts = (0.0, *accumulate(spans[:-1]))
     return Story(
