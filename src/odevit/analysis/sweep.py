@@ -64,7 +64,7 @@ def stretch_ways(own: Way, stretches: Sequence[float] = STRETCHES) -> list[Way]:
 def solver_ways(own: Way) -> list[Way]:
     """Every other fixed-step solver with half, once and twice the steps, up to four times the evaluations."""
     ways = []
-    for name in SOLVERS:
+    for name in sorted(SOLVERS):
         solver = make_solver(name)
         if name == own.name or not isinstance(solver, FixedStepSolver):
             continue

@@ -2,8 +2,8 @@
 
 from odevit.report import dependence as dependence
 from odevit.report import early_stopping as early_stopping
-from odevit.report import groups as groups
 from odevit.report import gaze as gaze
+from odevit.report import groups as groups
 from odevit.report import making as making
 from odevit.report import settling as settling
 from odevit.report import smoothness as smoothness

@@ -10,31 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from odevit.analysis.untouched import untouched
-from odevit.distill.teacher import load_teacher
+from odevit.distill.at_hand import teacher_of
 from odevit.model import load
-from odevit.report.looking import SHOWN
-from odevit.report.page import Block, Details, Text, Verdict, percent, words
-from odevit.report.progress import Progress
-from odevit.report.section import Numbers, all_sections, measure_all, plain, write_page
+from odevit.report.gaze import SHOWN
+from odevit.report.page import Verdict
+from odevit.report.section import Progress, all_sections, draw_all, measure_all, plain, write_page
 from odevit.report.study import Sizes, Study, draw_sample
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of
-
-GLOSSARY = {
-    "State, field, horizon": "The image is cut into tokens, and together they are the state x. A field f says how the "
-    "state moves, dx/dt = f(x); after a time T, the horizon, a head reads the answer off it.",
-    "Evaluation, step, solver": "A solver follows the field in steps, and each costs one or more evaluations of it "
-    "(NFE). Another solver, or more steps, follow the same field more or less exactly.",
-    "Leak": "A pull back towards the embedded image, as strong as the state is far from it.",
-    "Lyapunov exponent λ": "How fast a tiny disturbance of the state grows (λ > 0) or dies out (λ < 0): after a time t "
-    "it has changed by the factor e to the power λt. The largest of them decides. Lyapunov time is 1/λ.",
-    "Lipschitz constant": "The most by which the field can pull two neighbouring states apart, per unit of time, at "
-    "once; λ is what comes of it over a longer time.",
-    "Contraction radius": "How far the final state may be moved, in the worst direction, before the head changes its "
-    "answer.",
-    "± and 95% interval": "How much a number would differ on other images: one standard error, or the range in which "
-    "it would lie for 95 of 100 such samples.",
-}
 
 
 @dataclass(frozen=True)
@@ -87,13 +70,13 @@ def analyse(
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
         place = choose_device(device)
-        model, teacher = load(run).to(place), load_teacher(run)
+        model, teacher = load(run).to(place), teacher_of(run)
         field = model.field  # refuses a model without one
         teacher = None if teacher is None else teacher.to(place)
         dataset = data_of(run, data, model.image_size[0], cache)
-        if model.num_labels != dataset.num_classes:
+        if model.config.num_labels != dataset.num_classes:
             raise ValueError(
-                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has {model.num_labels}; "
+                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has {model.config.num_labels}; "
                 "give the data that the model was trained for with data="
             )
     with untouched(model):
@@ -110,7 +93,11 @@ def analyse(
                 "parameters": model.parameter_count,
                 **model.way.numbers(),
                 "leak": field.dynamics(sample.start(1)).leak,
-                "tokens": {"cls": int(layout.has_cls), "patches": layout.num_patches, "registers": layout.num_registers},
+                "tokens": {
+                    "cls": int(layout.has_cls),
+                    "patches": layout.num_patches,
+                    "registers": layout.num_registers,
+                },
             },
             "data": {
                 "source": data or dataset.name,
@@ -128,37 +115,19 @@ def analyse(
         }
     folder = _folder(run, out)
     with progress.stage("draw"):
-        verdicts = [verdict for section in sections for verdict in section.verdicts(numbers)]
-        rules = tuple(rule for section in sections for rule in section.thresholds)
-        numbers |= {"verdicts": plain(verdicts), "thresholds": list(rules), "seconds": plain(progress.numbers())}
-        lead: list[Block] = [
-            Text(introduction(numbers)),
-            *verdicts,
-            Details("How these answers were reached", rules),
-            Details("What the words mean", GLOSSARY),
-        ]
-        folder.mkdir(parents=True, exist_ok=True)
-        title = f"How stable is {Path(run).name}?"
+        verdicts = [verdict for section in sections for verdict in section.judge(numbers)]
+        rules = [rule for section in sections for rule in section.thresholds]
+        numbers |= {"verdicts": plain(verdicts), "thresholds": rules, "seconds": plain(progress.numbers())}
+        figures = draw_all(sections, numbers, sample.pictures(SHOWN))
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        for name, content in figures.items():
+            (folder / "figures" / f"{name}.png").write_bytes(content)
         write_page(
-            folder / "report.html", title, lead, sections, numbers, sample.pictures(SHOWN), folder / "figures"
+            folder / "report.html", f"How stable is {Path(run).name}?", "analysis.html.j2", sections, numbers, figures
         )
     numbers["seconds"] = plain(progress.numbers())
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return Analysis(numbers, verdicts, folder)
-
-
-def introduction(numbers: Numbers) -> str:
-    """What was looked at, and on what."""
-    model, data, top1 = numbers["model"], numbers["data"], numbers["sweep"]["top1"]
-    asked = data["asked"]
-    fewer = f" ({asked:,} were asked for)" if asked is not None and asked > data["images"] else ""
-    return (
-        f"A {model['kind']} of {model['parameters']:,} parameters that turns depth into time: it follows dx/dt = f(x) "
-        f"up to T = {model['horizon']:g} in {model['steps']} steps of {words(model['solver'])}, with a leak of "
-        f"{model['leak']:g}. It was looked at on {data['images']:,} of the {data['available']:,} {data['split']} "
-        f"images of {Path(data['source']).name}{fewer} and is right on {percent(top1['value'])} of them "
-        f"(± {100 * top1['error']:.1f})."
-    )
 
 
 def _folder(run: str | os.PathLike[str], out: str | os.PathLike[str] | None) -> Path:

@@ -12,8 +12,8 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import Block, Picture, Text, Verdict, number, percent, share_of, words
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.page import Verdict, number, percent, share_of, words
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
 
@@ -42,17 +42,49 @@ class Dependence(Section):
     thresholds = (
         "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
         f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
-        f"answers stay the same. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points "
-        f"and {CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay the same. In between "
-        "it does slightly.",
+        f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
+        f"{CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
+        "slightly.",
         f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
     )
+
+    text = """
+{% set few, accurate = sweep.solvers[0].images, sweep.accurate %}
+{% call picture("steps") %}
+Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the same images:
+{{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for {{ accurate.solver | words }} (with
+the standard error), {{ few | count }} for the others. Hollow: the step is beyond the solver's stability limit, where
+the error is the solver's and not the model's; such ways are shown but not counted.
+{% endcall %}
+{% call small() %}
+{% if limits.radius is none %}
+No stability limits: the states at rest are not finite numbers.
+{% else %}
+Stability limits. Where {{ limits.images }} images have come to rest, the largest eigenvalue of df/dx has the size
+{{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
+step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential
+methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues and a rule
+of thumb otherwise. Longest stable steps:
+{% for name, step in limits.longest.items() if step is not none -%}
+{{ name | words }} {{ step | number(".2f") }}{{ ". " if loop.last else ", " }}
+{%- endfor %}
+The model's own step is {{ (model.horizon / model.steps) | number(".2f") }}.
+{% endif %}
+{% endcall %}
+{% call picture("horizons") %}
+The model's own steps, stopped early or carried on; {{ sweep.own.images | count }} images.
+{% endcall %}
+{% call picture("grid") %}
+Every horizon with every number of steps of its own solver (the paper's Fig. 7); {{ few | count }} images. Framed: the
+model's own way.
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         longest = {name: study.limits.longest(name) for name in sorted(SOLVERS)}
         return {"limits": {**vars(study.limits), "longest": longest}, "sweep": sweep_numbers(study)}
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         sweep = numbers["sweep"]
         return {
             "steps": draw_steps(sweep),
@@ -60,29 +92,7 @@ class Dependence(Section):
             "grid": draw_grid(sweep["grid"], sweep["own"]),
         }
 
-    def tell(self, numbers: Numbers) -> list[Block]:
-        sweep = numbers["sweep"]
-        own, accurate, few = sweep["own"], sweep["accurate"], sweep["solvers"][0]["images"]
-        return [
-            Picture(
-                "steps",
-                "Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the same "
-                f"images: {own['images']:,} for its own solver, {accurate['images']:,} for {words(accurate['solver'])} "
-                f"(with the standard error), {few:,} for the others. Hollow: the step is beyond the solver's stability "
-                "limit, where the error is the solver's and not the model's; such ways are shown but not counted.",
-            ),
-            Text(_limits(numbers["limits"], numbers["model"]), small=True),
-            Picture(
-                "horizons", f"The model's own steps, stopped early or carried on; {own['images']:,} images."
-            ),
-            Picture(
-                "grid",
-                f"Every horizon with every number of steps of its own solver (the paper's Fig. 7); {few:,} images. "
-                "Framed: the model's own way.",
-            ),
-        ]
-
-    def verdicts(self, numbers: Numbers) -> list[Verdict]:
+    def judge(self, numbers: Numbers) -> list[Verdict]:
         return [depends(numbers["sweep"]), enough(numbers["sweep"], numbers["data"]["classes"])]
 
 
@@ -165,8 +175,7 @@ def depends(sweep: Numbers) -> Verdict:
     sentences = [
         f"Over {names[name]} accuracy lies between {_at(group['lowest'])} and {_at(group['highest'])}: "
         f"{100 * group['difference']:.2f} points ± {100 * group['error']:.2f}, the standard error of a difference on "
-        f"{group['images']:,} images. At least {percent(group['agreement'])} of the answers are those of the model's own "
-        "way."
+        f"{group['images']:,} images. At least {percent(group['agreement'])} of the answers are those of its own way."
         for name, group in spreads.items()
     ]
     accurate = sweep["accurate"]
@@ -333,20 +342,6 @@ def _way(outcome: Numbers) -> tuple[str, int, float]:
 
 def _at(outcome: Numbers) -> str:
     return "{} ({}, {} steps, T = {:g})".format(percent(outcome["top1"]), words(outcome["solver"]), *_way(outcome)[1:])
-
-
-def _limits(limits: Numbers, model: Numbers) -> str:
-    if limits["radius"] is None:
-        return "No stability limits: the states at rest are not finite numbers."
-    longest = ", ".join(f"{words(name)} {step:.2f}" for name, step in limits["longest"].items() if step is not None)
-    return (
-        f"Stability limits. Where {limits['images']} images have come to rest, the largest eigenvalue of df/dx has the "
-        f"size {limits['radius']:.2f}, and {limits['forcing']:.2f} without the leak. An explicit Runge-Kutta step h is "
-        "stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential "
-        "methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues "
-        f"and a rule of thumb otherwise. Longest stable steps: {longest}. The model's own step is "
-        f"{model['horizon'] / model['steps']:.2f}."
-    )
 
 
 def _judge(group: Numbers) -> str:

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.look import BLUE, ORANGE, finish, make_figure
-from odevit.report.page import Block, Picture
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.train.callbacks import read_metrics
 
@@ -25,31 +24,28 @@ class EarlyStopping(Section):
 
     title = "Could training have stopped earlier?"
     place = 90
+    text = """
+{% if stopping %}
+{% set never = "No: the distances to all layers were not below the bound for " ~ stopping.patience ~
+   " evaluations in a row before training ended." %}
+{% call picture("stop", missing="" if stopping.stop else never) %}
+Held-out agreement at two moments of this one run (the paper's Fig. 9).
+{% endcall %}
+{% call picture("tracking") %}
+Distance to every layer while learning, and the bound (the paper's Fig. 11).
+{% endcall %}
+{% endif %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         return {"stopping": stopping_numbers(study.folder)}
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         stopping = numbers["stopping"]
         if stopping is None:
             return {}
         both = stopping["score_at_stop"] is not None and stopping["score_at_end"] is not None
-        return ({"stop": draw_stop(stopping)} if both else {}) | {"tracking": draw_tracking(stopping)}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        stopping = numbers["stopping"]
-        if stopping is None:
-            return []
-        never = (
-            f"No: the distances to all layers were not below the bound for {stopping['patience']} evaluations in a row "
-            "before training ended."
-            if stopping["stop"] is None
-            else ""
-        )
-        return [
-            Picture("stop", "Held-out agreement at two moments of this one run (the paper's Fig. 9).", never),
-            Picture("tracking", "Distance to every layer while learning, and the bound (the paper's Fig. 11)."),
-        ]
+        return {"tracking": draw_tracking(stopping), **({"stop": draw_stop(stopping)} if both else {})}
 
 
 def stopping_numbers(folder: Path) -> dict[str, Any] | None:
@@ -97,7 +93,9 @@ def draw_stop(stopping: Numbers) -> Figure:
     axes.bar_label(axes.barh(names, (early, late), color=(ORANGE, BLUE), height=0.6), fmt="%.2f%%", padding=4)
     axes.invert_yaxis()
     axes.set(xlabel="agreement with the teacher on held-out images (%)", xlim=(0, 112))
-    return finish(figure, f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points")
+    return finish(
+        figure, f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points"
+    )
 
 
 def draw_tracking(stopping: Numbers) -> Figure:

@@ -8,10 +8,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.attention import attention_over_time, mass_threshold, teacher_attention
+from odevit.analysis import attention_over_time, mass_threshold
+from odevit.distill.at_hand import teacher_attention
 from odevit.look import ORANGE, outline
-from odevit.report.page import Block, Picture
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
 SHOWN = 6
@@ -26,10 +26,17 @@ class Looking(Section):
 
     title = "What does it look at?"
     place = 70
+    text = """
+{% call picture("attention", missing="Left out: " ~ attention.why | default("")) %}
+{{ attention.images }} images (the paper's Fig. 6). Bright: looked at most. Outlined: the patches that together hold 60%
+of the attention.
+{% if attention.why_no_teacher is defined %}The teacher's maps are left out: {{ attention.why_no_teacher }}{% endif %}
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
-        count = min(SHOWN, len(study.sample))
-        pixels = study.sample.pixels(count)
+        pixels = study.sample.pixels(SHOWN)
+        count = len(pixels)
         try:
             path = attention_over_time(study.model, pixels)
         except ValueError as error:
@@ -50,19 +57,9 @@ class Looking(Section):
                 attention |= {"teacher": None, "why_no_teacher": str(error)}
         return {"attention": attention}
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         attention = numbers["attention"]
         return {"attention": draw_attention(attention, pictures)} if attention["images"] else {}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        attention = numbers["attention"]
-        caption = (
-            f"{attention['images']} images (the paper's Fig. 6). Bright: looked at most. Outlined: the patches that "
-            f"together hold {MASS:.0%} of the attention."
-        )
-        if "why_no_teacher" in attention:
-            caption += f" The teacher's maps are left out: {attention['why_no_teacher']}"
-        return [Picture("attention", caption, missing=f"Left out: {attention.get('why')}")]
 
 
 def draw_attention(attention: Numbers, pictures: Tensor) -> Figure:

@@ -11,8 +11,7 @@ from odevit.analysis.lyapunov import by_class
 from odevit.analysis.rest import Maximal, along_the_path
 from odevit.analysis.significance import Share, correlation
 from odevit.look import finish, make_figure, signed
-from odevit.report.page import Block, Picture, Table, mean_of, percent
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
 NAMED = 20
@@ -25,6 +24,27 @@ class Groups(Section):
 
     title = "Which images, which tokens?"
     place = 20
+    text = """
+{% call table("disturbance begins in", "images", "mean λ along the path", "negative", "not converged") %}
+{% for name, group in exponents.by_token.items() %}
+{{ row(name, group.images, (group.mean | number) ~ " ± " ~ (group.error | number), group.negative.value | percent,
+       (1 - group.converged.value) | percent) }}
+{% endfor %}
+{% endcall %}
+{% set related, at_rest = exponents.by_class.correlation, exponents.by_class_at_rest.correlation %}
+{% call picture("classes") %}
+Mean exponent along the path and accuracy of each class (the paper's Fig. 5); {{ data.images | count }} images, bubbles
+sized by their number.
+{% if related %}
+p is the share of random shuffles of the {{ related.count }} classes with a correlation at least as strong.
+{% if at_rest %}
+With the exponent at rest r = {{ at_rest.r | number(".2f") }}, p = {{ at_rest.p | number(".2g") }}.
+{% endif %}
+{% else %}
+No correlation is given: it takes three or more classes that differ.
+{% endif %}
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         path, rest = study.exponents
@@ -37,23 +57,9 @@ class Groups(Section):
             },
         }
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         classes = numbers["exponents"]["by_class"]
         return {"classes": draw_classes(classes)} if classes["classes"] else {}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        rows = [
-            (
-                name,
-                str(group["images"]),
-                mean_of(group["mean"], group["error"]),
-                percent(group["negative"]["value"]),
-                percent(1 - group["converged"]["value"]),
-            )
-            for name, group in numbers["exponents"]["by_token"].items()
-        ]
-        head = ("disturbance begins in", "images", "mean λ along the path", "negative", "not converged")
-        return [Table(head, rows), Picture("classes", _caption(numbers))]
 
 
 def class_numbers(maximal: Maximal, answers: dict[str, Any]) -> dict[str, Any]:
@@ -116,22 +122,6 @@ def draw_classes(by_class: Numbers) -> Figure:
     related = by_class["correlation"]
     result = f"r = {signed(related['r'])}, p = {related['p']:.2g}" if related else "too few classes for a correlation"
     return finish(figure, f"Exponent and accuracy of {len(rows)} classes: {result}")
-
-
-def _caption(numbers: Numbers) -> str:
-    related = numbers["exponents"]["by_class"]["correlation"]
-    size = f"{numbers['data']['images']:,} images, bubbles sized by their number"
-    if related is None:
-        return (
-            f"Mean exponent along the path and accuracy of each class; {size}. No correlation is given: it takes three "
-            "or more classes that differ."
-        )
-    rest = numbers["exponents"]["by_class_at_rest"]["correlation"]
-    also = "" if rest is None else f" With the exponent at rest r = {signed(rest['r'])}, p = {rest['p']:.2g}."
-    return (
-        f"Mean exponent along the path against accuracy (the paper's Fig. 5); {size}. p is the share of random shuffles "
-        f"of the {related['count']} classes with a correlation at least as strong.{also}"
-    )
 
 
 def _named(rows: list[Numbers], many: bool) -> list[Numbers]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odevit.report.page import Block, Lines
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Section
 from odevit.report.study import Study
 
 
@@ -15,18 +14,14 @@ class Making(Section):
 
     title = "How this was made"
     place = 100
-
-    def __init__(self, closing: str = "Every number on this page is in analysis.json beside it.") -> None:
-        self.closing = closing
+    text = """
+{% call small() %}
+<code>{{ command }}</code><br>{{ device }}, {{ seconds.total | number(".0f") }} s
+({{ seconds.processor | number(".0f") }} s of processor time), seed {{ seed }}<br>
+{% for name, version in versions.items() %}{{ name }} {{ version }}{{ "" if loop.last else ", " }}{% endfor %}
+{% if sizes is defined %}<br>Every number on this page is in analysis.json beside it.{% endif %}
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         return {"seed": study.seed}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        versions = ", ".join(f"{name} {version}" for name, version in numbers["versions"].items())
-        seconds = numbers["seconds"]
-        machine = (
-            f"{numbers['device']}, {seconds['total']:.0f} s ({seconds['processor']:.0f} s of processor time), "
-            f"seed {numbers['seed']}"
-        )
-        return [Lines(numbers["command"], (machine, versions, self.closing))]

@@ -1,81 +1,22 @@
-"""paragraph, table, picture, verdict: what a page consists of, and how numbers are written in it."""
+"""numbers, figures -> a page of HTML that needs nothing beside it, and how numbers are written in it."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
-
-class Block:
-    """A piece of a page; `page.html.j2` knows each by its kind. All text is escaped there."""
-
-    @property
-    def kind(self) -> str:
-        return type(self).__name__.lower()
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 
 @dataclass(frozen=True)
-class Heading(Block):
-    """The title of a section (level 2), or of a part of one (level 3)."""
+class Verdict:
+    """A question, its answer, and the sentences with the numbers behind it.
 
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Text(Block):
-    """A paragraph; small print where it explains what is above it."""
-
-    text: str
-    small: bool = False
-
-
-@dataclass(frozen=True)
-class Lines(Block):
-    """A command and what belongs to it, line by line, in small print."""
-
-    code: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table(Block):
-    """A head and rows of cells. It scrolls where it is wider than the page."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Picture(Block):
-    """The figure of that name with its caption, which a screen reader reads too; or why there is none."""
-
-    name: str
-    caption: str
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Details(Block):
-    """Folded away until it is opened: paragraphs, or terms with their meanings."""
-
-    title: str
-    content: tuple[str, ...] | Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Verdict(Block):
-    """A question, its answer, and the numbers behind it.
-
-    Args:
-        question: in plain words.
-        answer: `yes`, `no`, `partly` or `unknown`, or a short phrase.
-        good: whether that is what one hopes for; None where there is nothing to hope for.
-        sentences: with the numbers.
+    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
+    and is None where there is nothing to hope for.
     """
 
     question: str
@@ -83,27 +24,39 @@ class Verdict(Block):
     good: bool | None
     sentences: tuple[str, ...]
 
-    @property
-    def line(self) -> str:
-        return f"{self.question} {self.answer[:1].upper()}{self.answer[1:]}."
 
+def render(
+    title: str, lead: str, parts: Iterable[tuple[str, str]], numbers: Mapping[str, Any], figures: Mapping[str, bytes]
+) -> str:
+    """`page.html.j2` with everything in it.
 
-def render(title: str, blocks: Sequence[Block], figures: Mapping[str, bytes]) -> str:
-    """A page of HTML that needs nothing beside it; the figures are PNG by name."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("odevit.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
-    encoded = {name: b64encode(content).decode() for name, content in figures.items()}
-    return template.render(title=title, blocks=blocks, figures=encoded)
+    Args:
+        title: of the page.
+        lead: name of the template of what stands before the first section.
+        parts: heading and text of each section, a template too; one that says nothing is left out.
+        numbers: what the templates may use.
+        figures: PNG by name.
+    """
+    environment = Environment(
+        loader=FunctionLoader(lambda name: files("odevit.report").joinpath(name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    return environment.get_template("page.html.j2").render(
+        numbers,
+        title=title,
+        lead=lead,
+        parts=[(heading, environment.from_string(text)) for heading, text in parts],
+        figures={name: b64encode(content).decode() for name, content in figures.items()},
+    )
 
 
 def number(value: float | None, form: str = ".3g") -> str:
     """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
-
-
-def mean_of(value: float | None, error: float | None) -> str:
-    """A mean with its standard error."""
-    return f"{number(value)} ± {number(error)}"
 
 
 def percent(share: float | None) -> str:
@@ -136,3 +89,7 @@ def of_norm(share: float | None) -> str:
 
 def words(name: str) -> str:
     return name.replace("_", " ")
+
+
+FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
+"""What templates write numbers with: `{{ images | count }}`."""

@@ -1,26 +1,30 @@
-"""measure -> draw -> tell -> verdicts: one topic of a report is one section, and a page is a list of sections."""
+"""measure -> draw -> tell -> judge: one topic of a report is one section, and a page is a list of sections."""
 
 from __future__ import annotations
 
 import math
+import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
+from rich.console import Console
 from torch import Tensor
 
 from odevit.registry import Registry
-from odevit.report.page import Block, Heading, Verdict, render
-from odevit.report.progress import Progress
+from odevit.report.page import Verdict, render
 from odevit.report.study import Study
 
 Numbers = Mapping[str, Any]
 """The content of analysis.json, or a part of it."""
-
+Figures = dict[str, Figure | bytes]
+"""By name; a PNG that is already there as it is."""
 DIGITS = 6
 """Significant digits that are written down; single precision has about seven."""
 
@@ -29,35 +33,28 @@ class Section(ABC):
     """One topic of a report.
 
     A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it, and one line
-    in `odevit/report/__init__.py` that imports it. Only `measure` sees the model; a page can be drawn and written again
+    in `odevit/report/__init__.py` that imports it. Only `measure` sees the model: a page can be drawn and written again
     from the numbers alone.
     """
 
     title: ClassVar[str]
     """Its heading."""
     place: ClassVar[float]
-    """Where it stands: sections are in the order of their places."""
+    """Sections stand in the order of their places."""
+    text: ClassVar[str]
+    """What stands below the heading: a template of the numbers of all sections, with the macros of page.html.j2."""
     thresholds: ClassVar[tuple[str, ...]] = ()
     """The rules of its verdicts, in words."""
 
     @abstractmethod
     def measure(self, study: Study) -> dict[str, Any]:
-        """The numbers by their keys in analysis.json; what is under the same key as another section's joins it."""
+        """The numbers by their keys in analysis.json; sections that share a key each add to what is under it."""
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
-        """Figures by name, as far as the numbers allow; a PNG that is already there as it is.
-
-        Args:
-            numbers: of all sections.
-            pictures: the first images of the sample [image, channel, height, width] in 0..1.
-        """
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        """What the numbers of all sections, and the first images [image, channel, height, width] in 0..1, allow."""
         return {}
 
-    @abstractmethod
-    def tell(self, numbers: Numbers) -> list[Block]:
-        """What stands below the heading; a section with nothing to tell is left out."""
-
-    def verdicts(self, numbers: Numbers) -> list[Verdict]:
+    def judge(self, numbers: Numbers) -> list[Verdict]:
         """Its answers to the questions that a page begins with."""
         return []
 
@@ -70,49 +67,56 @@ def all_sections() -> list[Section]:
     return [section() for section in sorted(SECTIONS.values(), key=lambda section: section.place)]
 
 
+class Progress:
+    """One line per stage on standard error, with its seconds; on a terminal it spins while the stage lasts."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.seconds: dict[str, float] = {}
+        self.started, self.processor = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Say what begins, and how long it took."""
+        began = time.perf_counter()
+        with self.console.status(f"{name} ...") if sys.stderr.isatty() else nullcontext():
+            yield
+        self.seconds[name] = time.perf_counter() - began
+        self.console.print(f"{name}: {self.seconds[name]:.1f} s")
+
+    def numbers(self) -> dict[str, Any]:
+        """Seconds of every stage, of all of them, and of the processor."""
+        total, processor = time.perf_counter() - self.started, time.process_time() - self.processor
+        return {"stages": self.seconds, "total": total, "processor": processor}
+
+
 def measure_all(sections: Iterable[Section], study: Study, progress: Progress) -> dict[str, Any]:
     """The numbers of all sections together, as JSON can hold them."""
     numbers: dict[str, Any] = {}
     for section in sections:
         with progress.stage(section.title):
             for key, value in plain(section.measure(study)).items():
-                there = numbers.get(key)
-                numbers[key] = {**there, **value} if isinstance(there, dict) and isinstance(value, dict) else value
+                numbers[key] = {**numbers[key], **value} if isinstance(numbers.get(key), dict) else value
     return numbers
 
 
-def write_page(
-    path: Path,
-    title: str,
-    lead: Sequence[Block],
-    sections: Sequence[Section],
-    numbers: Numbers,
-    pictures: Tensor,
-    figures: Path | None = None,
-) -> Path:
-    """Draw every figure that the numbers allow, and write the page with all of them inside.
-
-    Args:
-        path: of the page, in a folder that exists.
-        title: of the page.
-        lead: what stands before the first section.
-        sections: in page order.
-        numbers: of all sections.
-        pictures: the first images of the sample, see `Section.draw`.
-        figures: a folder in which to save the figures as well, as NAME.png.
-    """
+def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) -> dict[str, bytes]:
+    """Every figure that the numbers allow, as PNG."""
     drawn: dict[str, bytes] = {}
     for section in sections:
-        drawn |= {name: _png(figure) for name, figure in section.draw(numbers, pictures).items()}
-    if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
-        for name, content in drawn.items():
-            (figures / f"{name}.png").write_bytes(content)
-    blocks = list(lead)
-    for section in sections:
-        told = section.tell(numbers)
-        blocks += [Heading(section.title), *told] if told else []
-    path.write_text(render(title, blocks, drawn), encoding="utf-8")
+        for name, figure in section.draw(numbers, pictures).items():
+            if isinstance(figure, Figure):
+                figure.savefig(buffer := BytesIO(), format="png")
+            drawn[name] = buffer.getvalue() if isinstance(figure, Figure) else figure
+    return drawn
+
+
+def write_page(
+    path: Path, title: str, lead: str, sections: Iterable[Section], numbers: Numbers, figures: Mapping[str, bytes]
+) -> Path:
+    """Write the page of some sections; `lead` names the template of what stands before the first."""
+    parts = [(section.title, section.text) for section in sections]
+    path.write_text(render(title, lead, parts, numbers, figures), encoding="utf-8")
     return path
 
 
@@ -129,10 +133,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
-
-
-def _png(figure: Figure | bytes) -> bytes:
-    if isinstance(figure, bytes):
-        return figure
-    figure.savefig(buffer := BytesIO(), format="png")
-    return buffer.getvalue()

@@ -11,24 +11,11 @@ from torch import Tensor
 
 from odevit.analysis.lyapunov import divergence_step, lyapunov_time
 from odevit.analysis.rest import DOUBTFUL, FAR, Maximal, measure_spectrum
-from odevit.analysis.restless import STILL, STRAIGHT, TURNS, UNDECIDED, WINDOW, watch
+from odevit.analysis.restless import WINDOW, watch
 from odevit.analysis.significance import Share, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import (
-    Block,
-    Heading,
-    Picture,
-    Table,
-    Text,
-    Verdict,
-    mean_of,
-    number,
-    of_norm,
-    percent,
-    share_of,
-    with_error,
-)
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.page import Verdict, number, of_norm, percent, share_of
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.solver import Way
 
@@ -58,6 +45,54 @@ class Settling(Section):
         f"{RESTLESS_CHANGE:.0%}.",
     )
 
+    text = """
+{% set path, rest = exponents.path, exponents.rest %}
+{% call picture("speed") %}
+Relative speed of the steps that the model takes, carried on to eight horizons; {{ speed.images | count }} images.
+{% endcall %}
+{% call picture("exponents") %}
+Largest exponent of {{ path.images | count }} images, for the steps that the model takes. Along the path it is the mean
+growth over a short time during which growth changes: {{ path.not_converged.value | percent }} of those values have not
+converged to a limit and say no more than that. At rest, after eight horizons, {{ rest.not_converged.value | percent }}
+have not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}
+{% endcall %}
+{% call table("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time",
+              "diverges at step") %}
+{% for name, part in (("along the path", path), ("at rest", rest)) %}
+{{ row(name, part.negative | with_error, (part.mean | number) ~ " ± " ~ (part.mean_error | number),
+       part.largest | number, part.not_converged.value | percent, part.positive.count,
+       part.positive.lyapunov_time.median | number, part.positive.divergence_step.median | number) }}
+{% endfor %}
+{% endcall %}
+{% call small() %}
+Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none. The step is the
+first at which a disturbance has grown by e, if that is within the horizon.
+{% endcall %}
+{% call picture("spectrum") %}
+Directions in which disturbances die out most slowly, {{ exponents.spectrum.images }} images; in the order in which the
+method finds them, which need not be that of their size before they have converged.
+{% endcall %}
+<h3>Exceptions</h3>
+{% if not exceptions.count %}
+<p>There are none: every exponent at rest is negative.</p>
+{% else %}
+<p>{{ exceptions.count }} images have an exponent at rest that is not negative; {{ exceptions.looked_at }} of them were
+watched for a further time of {{ "%g" % exceptions.window }}.</p>
+{% call table("image", "label", "answer", "λ at rest", "it", "moves", "straight", "turn", "margin", "between") %}
+{% for it in exceptions.rows %}
+{{ row(it.image, it.label, it.answer, (it.exponent | number) ~ ("" if it.converged else " (not converged)"), it.kind,
+       it.moved | number, it.straight | number, it.turn | number, it.margin | number,
+       it.answers | join(" / ") if it.between else "") }}
+{% endfor %}
+{% endcall %}
+{% call small() %}
+Moves: length of its path in units of its norm; below 0.001 it rests. Turn: lowest autocorrelation of its displacements;
+below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it drifts, otherwise it wanders. Between:
+median margin p₁ − p₂ below 0.1, or more than one answer along the path.
+{% endcall %}
+{% endif %}
+"""
+
     def measure(self, study: Study) -> dict[str, Any]:
         path, rest = study.exponents
         return {
@@ -70,7 +105,7 @@ class Settling(Section):
             "exceptions": exception_numbers(study, rest),
         }
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         exponents = numbers["exponents"]
         return {
             "speed": draw_speed(numbers["speed"]),
@@ -78,42 +113,7 @@ class Settling(Section):
             "spectrum": draw_spectrum(exponents["spectrum"]),
         }
 
-    def tell(self, numbers: Numbers) -> list[Block]:
-        path, rest, spectrum = (numbers["exponents"][part] for part in ("path", "rest", "spectrum"))
-        longer = f" {rest['prolonged']} with a doubtful sign were followed for longer." if rest["prolonged"] else ""
-        return [
-            Picture(
-                "speed",
-                "Relative speed of the steps that the model takes, carried on to eight horizons; "
-                f"{numbers['speed']['images']:,} images.",
-            ),
-            Picture(
-                "exponents",
-                f"Largest exponent of {path['images']:,} images, for the steps that the model takes. Along the path it "
-                "is the mean growth over a short time during which growth changes: "
-                f"{percent(path['not_converged']['value'])} of those values have not converged to a limit and say no "
-                "more than that. At rest, after eight horizons, "
-                f"{percent(rest['not_converged']['value'])} have not.{longer}",
-            ),
-            Table(
-                ("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time", "diverges at step"),
-                [_growth(name, numbers["exponents"][part]) for part, name, _ in PARTS],
-            ),
-            Text(
-                "Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none. "
-                "The step is the first at which a disturbance has grown by e, if that is within the horizon.",
-                small=True,
-            ),
-            Picture(
-                "spectrum",
-                f"Directions in which disturbances die out most slowly, {spectrum['images']} images; in the order in "
-                "which the method finds them, which need not be that of their size before they have converged.",
-            ),
-            Heading("Exceptions", 3),
-            *_exceptions(numbers["exceptions"]),
-        ]
-
-    def verdicts(self, numbers: Numbers) -> list[Verdict]:
+    def judge(self, numbers: Numbers) -> list[Verdict]:
         """Does a trajectory come to rest?"""
         rest, exceptions = numbers["exponents"]["rest"], numbers["exceptions"]
         share, change = rest["negative"], numbers["speed"]["change_per_horizon"]
@@ -295,56 +295,12 @@ def draw_spectrum(spectrum: Numbers) -> Figure:
     )
 
 
-def _growth(name: str, part: Numbers) -> tuple[str, ...]:
-    """A row of the table of exponents."""
-    positive = part["positive"]
-    return (
-        name,
-        with_error(part["negative"]),
-        mean_of(part["mean"], part["mean_error"]),
-        number(part["largest"]),
-        percent(part["not_converged"]["value"]),
-        str(positive["count"]),
-        number(positive["lyapunov_time"]["median"]),
-        number(positive["divergence_step"]["median"]),
-    )
-
-
-def _exceptions(exceptions: Numbers) -> list[Block]:
-    if not exceptions["count"]:
-        return [Text("There are none: every exponent at rest is negative.")]
-    rows = [
-        (
-            str(row["image"]),
-            row["label"],
-            row["answer"],
-            number(row["exponent"]) + ("" if row["converged"] else " (not converged)"),
-            row["kind"],
-            *(number(row[key]) for key in ("moved", "straight", "turn", "margin")),
-            " / ".join(row["answers"]) if row["between"] else "",
-        )
-        for row in exceptions["rows"]
-    ]
-    return [
-        Text(
-            f"{exceptions['count']} images have an exponent at rest that is not negative; {exceptions['looked_at']} of "
-            f"them were watched for a further time of {exceptions['window']:g}."
-        ),
-        Table(("image", "label", "answer", "λ at rest", "it", "moves", "straight", "turn", "margin", "between"), rows),
-        Text(
-            f"Moves: length of its path in units of its norm; below {STILL:g} it rests. Turn: lowest autocorrelation of "
-            f"its displacements; below {number(TURNS)} it oscillates. Straight: net displacement by length; above "
-            f"{STRAIGHT:g} it drifts, otherwise it wanders. Between: median margin p₁ − p₂ below {UNDECIDED:g}, or more "
-            "than one answer along the path.",
-            small=True,
-        ),
-    ]
-
-
 def _certainty(rest: Numbers) -> str:
     unsure, mean = rest["not_converged"], rest["mean"]
     if unsure["hits"] == 0:
-        return f"The measurement converged for all of them; the mean exponent is {number(mean, '.3f')} per unit of time."
+        return (
+            f"The measurement converged for all of them; the mean exponent is {number(mean, '.3f')} per unit of time."
+        )
     average = "no mean is given" if mean is None else f"the mean of all is {number(mean, '.3f')} per unit of time"
     return (
         f"For {share_of(unsure)} the size of the exponent had not converged when the measurement ended; their sign "
@@ -364,6 +320,6 @@ def _exceptions_in_a_sentence(exceptions: Numbers) -> str:
     count, between, wrong = (exceptions[key] for key in ("count", "between", "wrong"))
     seen = "" if exceptions["looked_at"] == count else f" (the first {exceptions['looked_at']} watched)"
     return (
-        f"Of the {count} exception{'' if count == 1 else 's'}{seen}: {kinds}; {between} sit{'s' if between == 1 else ''} "
-        f"between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered wrongly."
+        f"Of the {count} exception{'' if count == 1 else 's'}{seen}: {kinds}; {between} "
+        f"sit{'s' if between == 1 else ''} between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered wrongly."
     )

@@ -10,28 +10,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.approximation import approximation_error
-from odevit.analysis.attention_bound import attention_bound
 from odevit.analysis.contraction import contraction_radius
-from odevit.analysis.lipschitz import local_lipschitz
+from odevit.analysis.lipschitz import attention_bound, local_lipschitz
 from odevit.analysis.rest import in_fixed_steps
 from odevit.analysis.significance import Share, quantiles
 from odevit.field import CosineAttention, DotProductAttention, Dynamics, Field, VectorField
 from odevit.field.branch import Branch
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import (
-    Block,
-    Picture,
-    Table,
-    Text,
-    Verdict,
-    number,
-    of_norm,
-    percent,
-    share_of,
-    small_share,
-    words,
-)
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.page import Verdict, of_norm, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.tokens import Tokens
 
@@ -48,8 +35,38 @@ class Smoothness(Section):
     title = "How steep, how exact, how tolerant?"
     place = 60
     thresholds = (
-        f"The head tolerates the rest of the path when the radius exceeds it for at least {TOLERANT:.0%} of the states.",
+        f"The head tolerates what is left of the path when the radius exceeds it for at least {TOLERANT:.0%} of the "
+        "states.",
     )
+
+    text = """
+{% call picture("lipschitz") %}
+Median and range of {{ lipschitz.images }} images, by power iteration. The bound needs only the attention map; it is
+about attention without the norm before it.
+{% endcall %}
+{% call table("distance from the exact solution at the horizon", "median", "largest", "of the norm") %}
+{% for solver, error in approximation.solvers.items() %}
+{{ row((solver | words) ~ ", measured", error.final.median | number, error.final.largest | number,
+       error.relative.median | percent) }}
+{% endfor %}
+{% for name, bound in (("L and C as measured", approximation.bound_8),
+                       ("L = 0.5 as the paper assumes", approximation.bound_8_assumed)) %}
+{{ row("eq. (8), " ~ name, bound.median | number, bound.largest | number, "") }}
+{% endfor %}
+{% if approximation.bound_11 is not none %}
+{{ row("eq. (11), from the weights", approximation.bound_11 | number, "", "") }}
+{% endif %}
+{% endcall %}
+{% call small() %}
+{{ approximation.images }} images, against RK4 with eight steps in place of each one. Equation (8) with measured
+constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is rarely
+informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.
+{% endcall %}
+{% call picture("radius") %}
+{{ radius.images }} states at the horizon. A displacement of this length was seen to change the answer; a shorter one
+may exist.
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         return {
@@ -58,25 +75,10 @@ class Smoothness(Section):
             "radius": radius_numbers(study),
         }
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         return {"lipschitz": draw_lipschitz(numbers["lipschitz"]["rows"]), "radius": draw_radius(numbers["radius"])}
 
-    def tell(self, numbers: Numbers) -> list[Block]:
-        return [
-            Picture(
-                "lipschitz",
-                f"Median and range of {numbers['lipschitz']['images']} images, by power iteration. The bound needs only "
-                "the attention map; it is about attention without the norm before it.",
-            ),
-            *_approximation(numbers["approximation"]),
-            Picture(
-                "radius",
-                f"{numbers['radius']['images']} states at the horizon. A displacement of this length was seen to change "
-                "the answer; a shorter one may exist.",
-            ),
-        ]
-
-    def verdicts(self, numbers: Numbers) -> list[Verdict]:
+    def judge(self, numbers: Numbers) -> list[Verdict]:
         """How far may a state be perturbed?"""
         question, radius = "How far may a state be moved before the answer changes?", numbers["radius"]
         low, median, high = (radius["quantiles"][key] for key in ("5%", "50%", "95%"))
@@ -218,31 +220,6 @@ def draw_radius(radius: Numbers) -> Figure:
     median = radius["quantiles"]["50%"]
     result = "no disturbance changed an answer" if median is None else f"{100 * median:.2g}% of the norm in the median"
     return finish(figure, f"Contraction radius at the horizon: {result} ({radius['images']} images)")
-
-
-def _approximation(measured: Numbers) -> list[Block]:
-    rows = [
-        (
-            f"{words(solver)}, measured",
-            number(error["final"]["median"]),
-            number(error["final"]["largest"]),
-            percent(error["relative"]["median"]),
-        )
-        for solver, error in measured["solvers"].items()
-    ]
-    for key, name in (("bound_8", "L and C as measured"), ("bound_8_assumed", "L = 0.5 as the paper assumes")):
-        rows.append((f"eq. (8), {name}", number(measured[key]["median"]), number(measured[key]["largest"]), ""))
-    if measured["bound_11"] is not None:
-        rows.append(("eq. (11), from the weights", number(measured["bound_11"]), "", ""))
-    return [
-        Table(("distance from the exact solution at the horizon", "median", "largest", "of the norm"), rows),
-        Text(
-            f"{measured['images']} images, against RK4 with eight steps in place of each one. Equation (8) with measured "
-            "constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is "
-            "rarely informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.",
-            small=True,
-        ),
-    ]
 
 
 def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:

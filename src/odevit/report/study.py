@@ -25,7 +25,8 @@ from odevit.tokens import Pixels, Tokens
 
 CACHED_STATES = 4 * 2**20
 """Bytes of states that are integrated together on a CPU: more of them no longer fit into its cache."""
-LARGEST_BATCH = 64
+BATCHES = (8, 64)
+"""The smallest batch on a CPU, no fewer images than are shown, and the largest."""
 BATCH_ON_CUDA = 256
 
 Chunk = dict[str, Tensor]
@@ -58,9 +59,8 @@ class Sample:
     Args:
         numbers: which images of the split.
         chunks: their embeddings and labels, a few at a time.
-        batches: the images themselves, in the same portions.
+        batches: the images themselves, in the same portions, normalised with `mean` and `std`.
         classes: the names of the labels.
-        mean, std: the pixel statistics they are normalised with.
         available: how many images the split has.
     """
 
@@ -97,16 +97,11 @@ class Sample:
         return [self.classes[label] for label in self.labels[:count].tolist()]
 
     def pixels(self, count: int) -> Pixels:
-        """The first `count` images, normalised."""
-        batches: list[Tensor] = []
-        for batch in self.batches:
-            batches.append(batch["pixel_values"])
-            if sum(map(len, batches)) >= count:
-                break
-        return torch.cat(batches)[:count]
+        """The first `count` images, normalised, as far as the first portion goes."""
+        return next(iter(self.batches))["pixel_values"][:count]
 
     def pictures(self, count: int) -> Tensor:
-        """The first `count` images to be looked at: [image, channel, height, width] in 0..1, on the CPU."""
+        """The same to be looked at: [image, channel, height, width] in 0..1, on the CPU."""
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (self.pixels(count).cpu() * std + mean).clamp(0, 1)
 
@@ -147,7 +142,7 @@ def draw_sample(model: Askable, data: DataSet, split: str, limit: int | None, se
 def _batch_size(state: Tokens) -> int:
     if state.is_cuda:
         return BATCH_ON_CUDA
-    return max(1, min(LARGEST_BATCH, CACHED_STATES // (state.numel() * state.element_size())))
+    return min(max(CACHED_STATES // (state.numel() * state.element_size()), BATCHES[0]), BATCHES[1])
 
 
 @dataclass(frozen=True)
@@ -178,35 +173,31 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
     equation and not in it, where f is not zero.
     """
     own, read = model.way, own_reads(model.way)
-    watched, far = set(read), read[-1].steps
+    watched = set(read)
+    before: list[tuple[int, Tokens]] = []
     final: list[Tokens] = []
     rest: list[Tokens] = []
-    logits: list[Tensor] = []
     speeds: dict[int, list[Tensor]] = {}
-    before: tuple[int, Tokens] = (0, torch.empty(0))
 
     def watch(way: Way, state: Tokens, x0: Tokens) -> None:
-        nonlocal before
         if way not in watched:
             return
-        n, last = (0, x0) if way.steps == 1 else before
+        n, last = (0, x0) if way.steps == 1 else before.pop()
         if way.steps == n + 1:
             moved = (state - last).flatten(1).norm(dim=1) / last.flatten(1).norm(dim=1).clamp_min(1e-30)
             speeds.setdefault(n, []).append(moved.cpu() / way.step)
-        before = (way.steps, state)
+        before[:] = [(way.steps, state)]
         if way.steps == own.steps:
             final.append(state)
-            logits.append(model.readout(state).float().cpu())
-        if way.steps == far:
+        if way.steps == read[-1].steps:
             rest.append(state)
 
-    ways = [own, *read, *step_ways(own), *stretch_ways(own)]
-    outcomes = sweep(model, sample.chunks, ways, watch=watch)
+    outcomes = sweep(model, sample.chunks, [own, *read, *step_ways(own), *stretch_ways(own)], watch=watch)
     return Passage(
         outcomes={outcome.way: outcome for outcome in outcomes},
         final=final,
         rest=rest,
-        logits=torch.cat(logits),
+        logits=torch.cat([model.readout(state).float().cpu() for state in final]),
         speed=torch.stack([torch.cat(speeds[n]) for n in sorted(speeds)]),
         times=tuple((n + 0.5) * own.step for n in sorted(speeds)),
     )
@@ -267,7 +258,7 @@ class Study:
 
     @cached_property
     def answers(self) -> dict[str, Any]:
-        """Each image's label, answer and margin p_1 - p_2 at the model's own horizon, and the accuracy of each class."""
+        """Label, answer and margin p_1 - p_2 of each image at the model's own horizon, and accuracy by class."""
         best = self.passage.logits.softmax(dim=-1).topk(2, dim=-1)
         labels, answers = self.sample.labels, best.indices[:, 0]
         classes = {}
@@ -285,7 +276,7 @@ class Study:
 
     @cached_property
     def alignment(self) -> tuple[Alignment, bool]:
-        """Which step meets which layer of the teacher, and whether that is as in training: evenly if it was not kept."""
+        """Which step meets which layer of the teacher; true if it is that of the training, false if evenly spaced."""
         path = self.folder / "alignment.json"
         if path.is_file():
             return Alignment.load(path), True

@@ -18,9 +18,9 @@ from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
 from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
 from odevit.model import Askable
-from odevit.report.page import Block, Picture, Text, Verdict, percent, share_of, small_share
 from odevit.report.dependence import CERTAIN
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.page import Verdict, percent, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
 from odevit.tokens import Tokens
@@ -41,15 +41,43 @@ class Teaching(Section):
     title = "Does it follow its teacher?"
     place = 80
     thresholds = (
-        f"A student follows its teacher when it gives the same answer on at least {FOLLOWS:.0%} of the images, and does "
-        f"not on less than {PARTS:.0%}.",
+        f"A student follows its teacher when it gives the same answer on at least {FOLLOWS:.0%} of the images, and "
+        f"does not on less than {PARTS:.0%}.",
     )
+
+    text = """
+{% if teacher is none %}
+<p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
+{% else %}
+{% set images = (teacher.images | count) ~ " images" %}
+{% call picture("both") %}
+Both paths of a few images in the plane in which they vary most (the paper's Fig. 1).
+{% endcall %}
+{% call picture("layers") %}
+Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
+stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
+teacher.alignment.measured else
+   "evenly spaced, for the run kept no alignment." }}
+{% endcall %}
+{% call picture("correctness") %}
+{{ images }}, a dot each (the paper's Fig. 4).
+{% if teacher.right_has_larger_norm %}
+{% set by_distance, by_share = teacher.layers_nearer, teacher.relative.layers_nearer %}
+Where both are right, the student is nearer at {{ by_distance.nearer }} and farther at {{ by_distance.farther }} of
+{{ teacher.layers }} layers by |x − h|, and nearer at {{ by_share.nearer }} and farther at {{ by_share.farther }} by |x
+− h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last layer is larger
+where both are right in {{ teacher.right_has_larger_norm.value | percent }} of all pairs of such an image with another.
+{% endif %}
+{% endcall %}
+{% call picture("bins") %}{{ images }}, equally many in each bar but for ties (the paper's Fig. 10).{% endcall %}
+{% endif %}
+"""
 
     @torch.no_grad()
     def measure(self, study: Study) -> dict[str, Any]:
         return {"teacher": None if study.teacher is None else teacher_numbers(study, study.teacher)}
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         teacher = numbers["teacher"]
         if teacher is None:
             return {}
@@ -62,24 +90,7 @@ class Teaching(Section):
             "bins": draw_bins(teacher),
         }
 
-    def tell(self, numbers: Numbers) -> list[Block]:
-        teacher = numbers["teacher"]
-        if teacher is None:
-            return [Text("The run has no teacher at hand: the comparison of their paths and distances is left out.")]
-        alignment, images = teacher["alignment"], f"{teacher['images']:,} images"
-        meeting = f"as in training ({alignment['kind']})" if alignment["measured"] else "evenly, for want of a record"
-        return [
-            Picture("both", "Both paths of a few images in the plane in which they vary most (the paper's Fig. 1)."),
-            Picture(
-                "layers",
-                f"Distance between the student and each layer of its teacher where they should meet; {images}. Dashed: a "
-                f"student that stays at the embedded image. Which step meets which layer: {meeting}.",
-            ),
-            Picture("correctness", f"{images}, a dot each (the paper's Fig. 4). {_by_layer(teacher)}"),
-            Picture("bins", f"{images}, equally many in each bar but for ties (the paper's Fig. 10)."),
-        ]
-
-    def verdicts(self, numbers: Numbers) -> list[Verdict]:
+    def judge(self, numbers: Numbers) -> list[Verdict]:
         teacher = numbers.get("teacher")
         if teacher is None:
             absent = "The run has no teacher at hand; that part is left out."
@@ -108,17 +119,17 @@ class Company:
     """Student and teacher side by side on the same images.
 
     Args:
-        distances: |x(tau_l T) - h_l| of each layer l = 1..L and each image, the mean over a group of tokens, by group.
-        still: |h_0 - h_l| alike: how far a student is that never moves, the scale to read distances by.
-        norms: |h_l| alike.
         answers, teacher_answers: [image].
+        distances: |x(tau_l T) - h_l| [layer, image], the mean over a group of tokens, by group.
+        still: |h_0 - h_l| likewise: the distance of a student that never moves, the scale to read others by.
+        norms: |h_l| likewise.
     """
 
+    answers: Tensor
+    teacher_answers: Tensor
     distances: dict[str, Tensor]
     still: dict[str, Tensor]
     norms: dict[str, Tensor]
-    answers: Tensor
-    teacher_answers: Tensor
 
 
 @torch.no_grad()
@@ -136,9 +147,7 @@ def keep_company(
     # A student that was trained to meet the last layer alone may take fewer steps than there are layers to look at.
     way = model.way.but(steps=max(model.way.steps, teacher.num_layers))
     meetings = alignment.indices(way.steps)
-    distances: dict[str, list[Tensor]] = {}
-    still: dict[str, list[Tensor]] = {}
-    norms: dict[str, list[Tensor]] = {}
+    groups: dict[str, list[list[Tensor]]] = {}
     answers, teacher_answers = [], []
     for batch in batches:
         pixels = batch["pixel_values"]
@@ -153,14 +162,14 @@ def keep_company(
         met = [model.outside(state) for state in states]
         layout = teacher.layout(pixels)
         for name in ("cls", "patches") if layout.has_cls else ("patches",):
-            place = getattr(layout, name)
-            distances.setdefault(name, []).append(_lengths([x - h for x, h in zip(met, layers, strict=True)], place))
-            still.setdefault(name, []).append(_lengths([h - start for h in layers], place))
-            norms.setdefault(name, []).append(_lengths(layers, place))
+            gaps = [x - h for x, h in zip(met, layers, strict=True)], [h - start for h in layers], layers
+            lengths = [_lengths(states, getattr(layout, name)) for states in gaps]
+            groups.setdefault(name, []).append(lengths)
     if not answers:
         raise ValueError("there are no images to measure distances on: the batches are empty")
-    by_group = [{name: torch.cat(parts, dim=1) for name, parts in group.items()} for group in (distances, still, norms)]
-    return Company(*by_group, torch.cat(answers), torch.cat(teacher_answers))
+    joined = {name: [torch.cat(parts, dim=1) for parts in zip(*group, strict=True)] for name, group in groups.items()}
+    distances, still, norms = ({name: parts[i] for name, parts in joined.items()} for i in range(3))
+    return Company(torch.cat(answers), torch.cat(teacher_answers), distances, still, norms)
 
 
 def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
@@ -197,8 +206,8 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
 
 def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Both paths of a few images in one plane."""
-    count = min(SHOWN, len(study.sample))
-    pixels, way = study.sample.pixels(count), study.way.but(steps=max(study.way.steps, teacher.num_layers))
+    pixels, way = study.sample.pixels(SHOWN), study.way.but(steps=max(study.way.steps, teacher.num_layers))
+    count = len(pixels)
     layout = teacher.layout(pixels)
     states = study.model.depth(study.sample.start(count), way, save="all").states
     ours = torch.stack([classified(study.model.outside(state), layout) for state in states]).cpu()
@@ -225,11 +234,13 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
     """
     last, right = distances[-1], groups == 0
     nearer = [ranking(layer[~right], layer[right]) for layer in distances]
+    sides = [side_of_chance(layer) for layer in nearer if layer is not None]
     return {
         "distances": last,
         "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
         "tells_disagreement": ranked_above(last[~agreed], last[agreed]),
         "right_is_nearer": nearer[-1],
+        "layers_nearer": {"nearer": sides.count(1), "farther": sides.count(-1)},
         "bins": distance_bins(last, groups),
     }
 
@@ -345,18 +356,4 @@ def _nearer(teacher: Numbers) -> str:
         f"By |x − h|: {answers[side_of_chance(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
         f"image with another). By |x − h| / |h|: {answers[side_of_chance(relative)]} ({relative['value']:.0%}). "
         f"Chance gives 50% ± {100 * absolute['error']:.1f}."
-    )
-
-
-def _by_layer(teacher: Numbers) -> str:
-    """At how many layers the paper's claim holds, by either distance, and how the norm alone would decide."""
-    norm = teacher["right_has_larger_norm"]
-    if norm is None:
-        return ""
-    sides = [[side_of_chance(layer) for layer in kind["by_layer"]["right_is_nearer"]] for _, kind in _kinds(teacher)]
-    absolute, relative = (f"nearer at {side.count(1)} and farther at {side.count(-1)}" for side in sides)
-    return (
-        f"Where both are right, the student is {absolute} of {teacher['layers']} layers by |x − h|, and {relative} by "
-        "|x − h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last "
-        f"layer is larger where both are right in {percent(norm['value'])} of all pairs of such an image with another."
     )

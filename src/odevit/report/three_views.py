@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.depths import FAR, View, three_depths
+from odevit.analysis.comparison import FAR, View, three_depths
 from odevit.analysis.sweep import ACCURATE
-from odevit.report.page import Block, Table, Text, number, percent
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Section
 from odevit.report.study import Study
 
 NAMES = {
@@ -26,6 +25,20 @@ class ThreeViews(Section):
 
     title = "One model, three depths"
     place = 50
+    text = """
+<p>The same weights as an equation solved to a tolerance, as a recurrent network that carries on its own coarse steps,
+and as the equilibrium in which they end.</p>
+{% call table("depth", "evaluations", "accuracy", "same answer", "|Δ logits|") %}
+{% for view in depths.rows %}
+{{ row(view.name ~ ("" if view.settled else " (did not arrive for all)"), view.nfe | number, view.top1 | percent,
+       view.agreement | percent, view.difference | number) }}
+{% endfor %}
+{% endcall %}
+{% call small() %}
+{{ depths.images | count }} images, compared with the model's own way. |Δ logits|: the largest over classes, in the
+median.
+{% endcall %}
+"""
 
     def measure(self, study: Study) -> dict[str, Any]:
         views: dict[str, list[View]] = {name: [] for name in NAMES}
@@ -34,30 +47,6 @@ class ThreeViews(Section):
                 views[name].append(view)
         rows = [_row(NAMES[name], parts, study.passage.logits, study.sample.labels) for name, parts in views.items()]
         return {"depths": {"images": min(study.sizes.depths, len(study.sample)), "rows": rows}}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        rows = [
-            (
-                row["name"] + ("" if row["settled"] else " (did not arrive for all)"),
-                number(row["nfe"]),
-                percent(row["top1"]),
-                percent(row["agreement"]),
-                number(row["difference"]),
-            )
-            for row in numbers["depths"]["rows"]
-        ]
-        return [
-            Text(
-                "The same weights as an equation solved to a tolerance, as a recurrent network that carries on its own "
-                "coarse steps, and as the equilibrium in which they end."
-            ),
-            Table(("depth", "evaluations", "accuracy", "same answer", "|Δ logits|"), rows),
-            Text(
-                f"{numbers['depths']['images']:,} images, compared with the model's own way. |Δ logits|: the largest "
-                "over classes, in the median.",
-                small=True,
-            ),
-        ]
 
 
 def _row(name: str, views: list[View], own: Tensor, labels: Tensor) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from odevit.analysis.rest import FAR
 from odevit.look import COLOURS, GREY, finish, make_figure
-from odevit.report.page import Block, Picture
-from odevit.report.section import SECTIONS, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.tokens import TokenLayout
 
@@ -32,6 +31,12 @@ class Trajectories(Section):
 
     title = "Where do they go?"
     place = 30
+    text = """
+{% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}
+A few images, up to two per class, from the embedded image to rest. Distances in the plane are smaller than the true
+ones.
+{% endcall %}
+"""
 
     @torch.no_grad()
     def measure(self, study: Study) -> dict[str, Any]:
@@ -62,15 +67,8 @@ class Trajectories(Section):
             }
         }
 
-    def draw(self, numbers: Numbers, pictures: Tensor) -> dict[str, Figure | bytes]:
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         return {"plane": draw_plane(numbers["paths"])} if numbers["paths"]["images"] else {}
-
-    def tell(self, numbers: Numbers) -> list[Block]:
-        caption = (
-            "A few images, up to two per class, from the embedded image to rest. Distances in the plane are smaller than "
-            "the true ones."
-        )
-        return [Picture("plane", caption, missing=f"Left out: {numbers['paths'].get('why')}")]
 
 
 @dataclass(frozen=True)
@@ -181,12 +179,11 @@ def _name_axes(axes: Any, explained: Sequence[float]) -> None:
 def _pin(axes: Any, picture: Tensor, path: Tensor, colour: str) -> None:
     """Put a picture at the end of its path, a little further on in the direction in which it went."""
     direction = path[-1] - path[0]
-    offset = (30 * direction / direction.norm().clamp_min(1e-12)).tolist()
+    (x, y), (right, up) = path[-1].tolist(), (30 * direction / direction.norm().clamp_min(1e-12)).tolist()
     rgb = picture[:3] if len(picture) >= 3 else picture[:1].expand(3, -1, -1)
     image = OffsetImage(rgb.permute(1, 2, 0).clamp(0, 1).numpy(), zoom=30 / picture.shape[1])
     frame = {"edgecolor": colour, "linewidth": 1.6}
-    pinned = AnnotationBbox(image, path[-1].tolist(), offset, boxcoords="offset points", pad=0.15, bboxprops=frame)
-    axes.add_artist(pinned)
+    axes.add_artist(AnnotationBbox(image, (x, y), (right, up), boxcoords="offset points", pad=0.15, bboxprops=frame))
 
 
 def _few_of_each(labels: Tensor) -> list[int]:

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from odevit.distill.paths import pca_paths
+from odevit.report.trajectories import draw_paths, draw_plane, pca_paths
 
 
 def in_space(flat, dim=9):
@@ -58,3 +58,32 @@ def test_states_that_do_not_belong_together_are_refused():
         pca_paths(torch.zeros(4, 2, 8), torch.zeros(4, 3, 8))
     with pytest.raises(ValueError, match="choose one token"):
         pca_paths(torch.zeros(4, 2, 17, 8), torch.zeros(4, 2, 17, 8))
+
+
+def test_a_plane_shows_start_horizon_and_rest_of_every_image():
+    points = [[0.0, 0.0], [1.0, 1.0], [2.0, 1.5]]
+    paths = {
+        "images": 2, "token": "CLS", "explained": [0.7, 0.2], "horizon_at": 1,
+        "paths": [{"class": "cat", "points": points}, {"class": "dog", "points": points[::-1]}],
+    }  # fmt: skip
+    (axes,) = draw_plane(paths).axes
+    marks = {line.get_marker(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines[:4]}
+    assert {marker: marks[marker] for marker in "o|*"} == {"o": (0.0, 0.0), "|": (1.0, 1.0), "*": (2.0, 1.5)}
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names[-2:] == ["cat", "dog"]
+    assert axes.get_xlabel() == "1st principal component (70% of the variance)"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_image_has_its_path_its_picture_and_a_thread_to_each_layer(channels):
+    paths = pca_paths(torch.randn(7, 2, 6), torch.randn(4, 2, 6))
+    figure = draw_paths(paths, (2, 4, 6), torch.rand(2, channels, 8, 8), ["cat", "dog"])
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["cat", "dog"]
+    assert len(axes.artists) == 2
+    threads = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 2]
+    assert len(threads) == 2 * 3
+    torch.testing.assert_close(
+        torch.tensor(threads[1], dtype=torch.float32), torch.stack([paths.student[0, 4], paths.teacher[0, 2]])
+    )

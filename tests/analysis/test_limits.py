@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from odevit.report.limits import Limits, measure_limits, stability_interval
-from odevit.report.sweep import Outcome
-from odevit.solver import RK4, Euler, Heun, Midpoint, solve
+from odevit.analysis.limits import Limits, measure_limits, stability_interval
+from odevit.analysis.sweep import Outcome
+from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
 from tests.report.small import Linear
 
 
@@ -53,5 +53,5 @@ def test_and_explicit_ones_diverge_beyond_it(solver):
 def test_outcomes_are_marked():
     limits = Limits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
-    marked = limits.marked([Outcome(*way, images=1, top1=1, agreement=1, nfe=1, finite=1) for way in ways])
-    assert [each.stable for each in marked] == [True, False, True, True]
+    marked = limits.marked([Outcome(Way(*way), images=1, top1=1, agreement=1, nfe=1, finite=1) for way in ways])
+    assert [outcome.stable for outcome in marked] == [True, False, True, True]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from odevit.report.significance import Share, correlation, paired_error
+from odevit.analysis.significance import Share, correlation, paired_error, quantiles
 
 
 def test_a_share_with_its_errors():
@@ -52,3 +52,9 @@ def test_no_correlation_where_there_is_none_to_speak_of():
     assert correlation([1.0, 2.0], [1.0, 2.0]) is None
     assert correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
     assert correlation([], []) is None
+
+
+def test_quantiles_are_of_what_is_finite():
+    values = torch.tensor([math.inf, 3.0, 1.0, math.nan, 2.0])
+    assert quantiles(values, 0.0, 0.5, 1.0) == [1.0, 2.0, 3.0]
+    assert all(math.isnan(value) for value in quantiles(torch.tensor([math.nan]), 0.1, 0.9))
