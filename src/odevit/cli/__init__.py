@@ -70,10 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in ENTRIES:
         print(unknown_name("verb", name, ENTRIES) + " See odevit --help", file=sys.stderr)
         return 2
-    verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
-    if any(word in ("-h", "--help") for word in rest):
-        print(verb.help(), end="")
-        return 0
     from transformers.utils import logging
 
     from odevit.train.callbacks import DivergedError
@@ -81,7 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # in a log file, a progress bar is a thousand lines
     try:
-        verb.run(rest)
+        verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
+        if any(word in ("-h", "--help") for word in rest):
+            print(verb.help(), end="")
+        else:
+            verb.run(rest)
         return 0
     except (ValueError, ImportError, OSError, DivergedError) as error:
         print(f"odevit {name}: {error}", file=sys.stderr)

@@ -19,7 +19,7 @@ NOUNS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A function on the command line: its first argument is the words, its keywords are the keys.
+    """A function on the command line: words without a key are its first argument, keys are its keywords.
 
     Args:
         name: of the verb.
@@ -77,9 +77,8 @@ class Verb:
     def help(self) -> str:
         """Usage, every key with its default and its meaning, and an example."""
         (subject, keys), (summary, meanings) = self.arguments(), described(self.function)
-        shown = (
-            {subject: subject.upper().removesuffix("S") + ("..." if subject.endswith("s") else "")} if subject else {}
-        )
+        several = subject.endswith("s")
+        shown = {subject: f"{subject[:-1]}...".upper() if several else subject.upper()} if subject else {}
         usage = " ".join(["odevit", self.name, *shown.values(), *(["[key=value ...]"] if keys else [])])
         for key in keys:
             default = inspect.signature(self.function).parameters[key].default
