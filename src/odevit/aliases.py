@@ -21,6 +21,8 @@ MODULES = {
     "odevit.explore.plots": "odevit.film.frames",
     "odevit.explore.run": "odevit.film.film",
     "odevit.explore.story": "odevit.film.story",
+    "odevit.field.attention.base": "odevit.field.attention",
+    "odevit.field.initialisation": "odevit.field.projection",
     "odevit.model.image_processor": "odevit.model.processor",
     "odevit.model.layout": "odevit.tokens",
     "odevit.solver.anytime": "odevit.solver",
