@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 
 class OdeVitWarning(UserWarning):
@@ -29,11 +31,49 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}; known: {', '.join(names)}.{hint}"
 
 
-def is_whole(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number, at least `least`. True and False are not."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+@dataclass(frozen=True)
+class Expected:
+    """What a setting should be: in words for an error, and as a test."""
+
+    wanted: str
+    fine: Callable[[Any], bool]
+
+    def problem(self, name: str, value: object, why: str = "") -> list[str]:
+        """One sentence, with the reason where one helps; none when the value is as expected."""
+        return [] if self.fine(value) else [f"{name}={value!r}; expected {self.wanted}{why and f': {why}'}"]
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a finite number. True and False are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def whole(least: int = 0, *, optional: bool = False) -> Expected:
+    """A whole number, at least `least`. True and False are not numbers."""
+    wanted = f"a whole number, at least {least}"
+    return _or_none(Expected(wanted, lambda v: _is(int, v) and v >= least), optional)
+
+
+def number(
+    *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf, optional: bool = False
+) -> Expected:
+    """A finite number above, at least, or below a limit."""
+    limits = [(">", above), (">=", least), ("<", below)]
+    wanted = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if math.isfinite(limit))
+
+    def fine(value: Any) -> bool:
+        return _is(int | float, value) and math.isfinite(value) and value > above and value >= least and value < below
+
+    return _or_none(Expected(f"a number {wanted}".strip(), fine), optional)
+
+
+def broken(owner: object, rules: Mapping[str, Expected]) -> list[str]:
+    """A sentence for every attribute of `owner` that is not as expected."""
+    return [problem for name, rule in rules.items() for problem in rule.problem(name, getattr(owner, name))]
+
+
+def _is(kind: Any, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _or_none(rule: Expected, optional: bool) -> Expected:
+    return Expected(f"None or {rule.wanted}", lambda v: v is None or rule.fine(v)) if optional else rule
+
+
+DURATION = Expected("a finite time > 0", number(above=0).fine)
+PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)

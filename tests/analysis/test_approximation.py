@@ -57,37 +57,37 @@ CASES = {
 @pytest.mark.parametrize("steps", [4, 16, 64])
 def test_errors_are_those_against_the_exact_solution(case, steps):
     f, exact, x0, _, _ = CASES[case]
-    found = approximation_error(f, x0, solver="euler", steps=steps, horizon=HORIZON)
+    measured = approximation_error(f, x0, solver="euler", steps=steps, horizon=HORIZON)
     x, h = x0, HORIZON / steps
     for n in range(steps + 1):
         expected = (x - exact(x0, n * h)).norm(dim=1)
-        torch.testing.assert_close(found.error[n], expected, rtol=1e-3, atol=1e-7)
+        torch.testing.assert_close(measured.error[n], expected, rtol=1e-3, atol=1e-7)
         x = x + h * f(x, n * h)
-    assert found.times[-1] == HORIZON
+    assert measured.times[-1] == HORIZON
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_constants_are_those_of_the_problem(case):
     f, _, x0, lipschitz, bend = CASES[case]
-    found = approximation_error(f, x0, solver="euler", steps=50, horizon=HORIZON)
-    torch.testing.assert_close(found.lipschitz.value, torch.full((len(x0),), lipschitz).double(), rtol=1e-4, atol=0)
-    torch.testing.assert_close(found.curvature.value, bend(x0), rtol=0.01, atol=0)
-    assert (found.curvature.error < 0.02).all()
-    assert (found.lipschitz.error < 1e-6).all()
+    measured = approximation_error(f, x0, solver="euler", steps=50, horizon=HORIZON)
+    torch.testing.assert_close(measured.lipschitz.value, torch.full((len(x0),), lipschitz).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(measured.curvature.value, bend(x0), rtol=0.01, atol=0)
+    assert (measured.curvature.error < 0.02).all()
+    assert (measured.lipschitz.error < 1e-6).all()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_equation_8_holds_for_euler_and_falls_as_one_over_n(case):
     f, _, x0, _, _ = CASES[case]
-    found = {
+    measured = {
         steps: approximation_error(f, x0, solver="euler", steps=steps, horizon=HORIZON) for steps in (4, 8, 16, 32, 64)
     }
-    for each in found.values():
-        assert (each.error <= each.bound).all()
-        assert (each.assumed_bound < each.bound).all()
+    for one in measured.values():
+        assert (one.error <= one.bound).all()
+        assert (one.assumed_bound < one.bound).all()
     halved = torch.full((len(x0),), 2.0, dtype=torch.float64)
-    torch.testing.assert_close(found[32].bound / found[64].bound, halved, rtol=0.02, atol=0)
-    torch.testing.assert_close(found[32].largest / found[64].largest, halved, rtol=0.1, atol=0)
+    torch.testing.assert_close(measured[32].bound / measured[64].bound, halved, rtol=0.02, atol=0)
+    torch.testing.assert_close(measured[32].largest / measured[64].largest, halved, rtol=0.1, atol=0)
 
 
 @pytest.mark.parametrize("solver", [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)])
@@ -104,24 +104,24 @@ def test_the_error_converges_with_the_order_of_the_solver(solver):
 def test_the_reference_knows_its_own_error():
     """The two refinements differ by more than the finer one is wrong."""
     x0 = torch.tensor([[0.2], [0.7]], dtype=torch.float64)
-    found = approximation_error(logistic, x0, solver="rk4", steps=4, horizon=HORIZON, refine=4)
+    measured = approximation_error(logistic, x0, solver="rk4", steps=4, horizon=HORIZON, refine=4)
     finer = approximation_error(logistic, x0, solver="rk4", steps=16, horizon=HORIZON)
-    assert (finer.largest < found.reference_error.amax(dim=0)).all()
-    assert (found.reference_error.amax(dim=0) < 0.2 * found.largest).all()
+    assert (finer.largest < measured.reference_error.amax(dim=0)).all()
+    assert (measured.reference_error.amax(dim=0) < 0.2 * measured.largest).all()
 
 
 def test_weight_bound_is_for_dot_products():
     x0 = torch.randn(2, 3, 8)
-    found = {
+    measured = {
         kind: approximation_error(
             VectorField(8, 2, 1.0, attention=kind, leak=1.0), x0, solver="lie_trotter", steps=4, horizon=1.0
         )
         for kind in ("dot", "cosine", "l2")
     }
-    assert found["dot"].weight_bound is not None
-    assert found["dot"].weight_bound > 0
-    assert found["cosine"].weight_bound is None
-    assert found["l2"].weight_bound is None
+    assert measured["dot"].weight_bound is not None
+    assert measured["dot"].weight_bound > 0
+    assert measured["cosine"].weight_bound is None
+    assert measured["l2"].weight_bound is None
 
 
 def test_the_anchor_is_where_the_leak_pulls_to():
@@ -130,10 +130,10 @@ def test_the_anchor_is_where_the_leak_pulls_to():
     torch.nn.init.zeros_(field.attention.o_proj.weight)
     torch.nn.init.zeros_(field.components["mlp"].body.down_proj.weight)
     anchor, x0 = torch.randn(2, 2, 3, 8, dtype=torch.float64)
-    found = approximation_error(field, x0, solver="lie_trotter", steps=4, horizon=1.0, anchor=anchor, refine=32)
-    assert (found.largest < 1e-6).all()
+    measured = approximation_error(field, x0, solver="lie_trotter", steps=4, horizon=1.0, anchor=anchor, refine=32)
+    assert (measured.largest < 1e-6).all()
     expected = (x0 - anchor).flatten(1).norm(dim=1)
-    torch.testing.assert_close(found.curvature.value, expected, rtol=0.02, atol=0)
+    torch.testing.assert_close(measured.curvature.value, expected, rtol=0.02, atol=0)
 
 
 def test_samples_do_not_see_each_other_and_nothing_is_changed():
@@ -153,9 +153,9 @@ def test_samples_do_not_see_each_other_and_nothing_is_changed():
 def test_a_solution_that_explodes_has_no_bound():
     """x' = x^2 reaches infinity at t = 1/x0: one sample does, the other does not."""
     x0 = torch.tensor([[0.2], [5.0]], dtype=torch.float64)
-    found = approximation_error(lambda x, t: x * x, x0, solver="euler", steps=40, horizon=2.0)
-    assert torch.isfinite(found.bound).tolist() == [True, False]
-    assert torch.isfinite(found.largest).tolist() == [True, False]
+    measured = approximation_error(lambda x, t: x * x, x0, solver="euler", steps=40, horizon=2.0)
+    assert torch.isfinite(measured.bound).tolist() == [True, False]
+    assert torch.isfinite(measured.largest).tolist() == [True, False]
 
 
 def test_all_problems_are_named():

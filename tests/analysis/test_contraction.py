@@ -10,6 +10,9 @@ from odevit.errors import ConfigError
 from odevit.field import VectorField
 from odevit.solver import solve
 
+ROUNDING = 1e6 * torch.finfo(torch.float64).eps
+"""A distance to a boundary is a margin divided by a slope; where the margin is small, the rounding of logits weighs."""
+
 
 def linear_head(classes, dim):
     weight, bias = torch.randn(classes, dim, dtype=torch.float64), torch.randn(classes, dtype=torch.float64)
@@ -29,27 +32,27 @@ def exact_radius(weight, bias, x):
 def test_linear_heads_have_the_distance_to_their_nearest_boundary(classes):
     weight, bias, logits = linear_head(classes, 12)
     x = torch.randn(20, 3, 4, dtype=torch.float64)
-    found = contraction_radius(logits, x, rivals=9)
+    radius = contraction_radius(logits, x, rivals=9)
     exact = exact_radius(weight, bias, x)
-    assert found.found.all()
-    torch.testing.assert_close(found.value, exact, rtol=0.01, atol=0)
-    assert (found.value >= exact).all()
-    assert (found.random >= exact).all()
-    assert (found.median >= found.value).all()
+    assert radius.found.all()
+    torch.testing.assert_close(radius.value, exact, rtol=0.01, atol=0)
+    assert (radius.value >= exact * (1 - ROUNDING)).all()
+    assert (radius.random >= exact * (1 - ROUNDING)).all()
+    assert (radius.median >= radius.value).all()
 
 
 def test_the_answer_changes_at_the_radius_and_not_before():
     _, _, logits = linear_head(5, 6)
     x = torch.randn(30, 6, dtype=torch.float64)
-    found = contraction_radius(logits, x)
-    way = found.value[:, None] * found.direction
-    torch.testing.assert_close(found.direction.norm(dim=1), torch.ones(30, dtype=torch.float64))
-    assert (logits(x + 0.99 * way).argmax(1) == found.answer).all()
-    assert (logits(x + 1.01 * way).argmax(1) == found.rival).all()
-    assert (found.rival != found.answer).all()
-    inside = way - found.error[:, None] * found.direction
-    assert (logits(x + inside).argmax(1) == found.answer).all()
-    assert (found.error < 1e-3 * found.value).all()
+    radius = contraction_radius(logits, x)
+    way = radius.value[:, None] * radius.direction
+    torch.testing.assert_close(radius.direction.norm(dim=1), torch.ones(30, dtype=torch.float64))
+    assert (logits(x + 0.99 * way).argmax(1) == radius.answer).all()
+    assert (logits(x + 1.01 * way).argmax(1) == radius.rival).all()
+    assert (radius.rival != radius.answer).all()
+    inside = way - radius.error[:, None] * radius.direction
+    assert (logits(x + inside).argmax(1) == radius.answer).all()
+    assert (radius.error < 1e-3 * radius.value).all()
 
 
 def test_the_radius_scales_with_the_state():
@@ -69,19 +72,19 @@ def test_the_nearest_point_of_an_ellipse_is_found():
         inside = 1.0 - (s[:, 0] / 2).square() - s[:, 1].square()
         return torch.stack([inside, -inside], dim=1)
 
-    found = contraction_radius(logits, x, iterations=30)
-    torch.testing.assert_close(found.value, (1 - a.square() / 3).sqrt(), rtol=0.02, atol=0)
+    radius = contraction_radius(logits, x, iterations=30)
+    torch.testing.assert_close(radius.value, (1 - a.square() / 3).sqrt(), rtol=0.02, atol=0)
 
 
 def test_a_saturated_head_is_reached_too():
     """tanh bends the margin and leaves its boundary where it was: most ways end near the exact one, none below it."""
     weight, bias, logits = linear_head(2, 6)
     x = torch.randn(100, 6, dtype=torch.float64)
-    found = contraction_radius(lambda s: torch.tanh(logits(s) / 2), x, limit=100.0)
-    ratio = found.value / exact_radius(weight, bias, x)
-    assert (ratio > 1 - 1e-9).all()
+    radius = contraction_radius(lambda s: torch.tanh(logits(s) / 2), x, limit=100.0)
+    ratio = radius.value / exact_radius(weight, bias, x)
+    assert (ratio > 1 - ROUNDING).all()
     assert ratio.median() < 1.02
-    assert ((logits(x + found.value[:, None] * found.direction).argmax(1) != found.answer) | ~found.found).all()
+    assert ((logits(x + radius.value[:, None] * radius.direction).argmax(1) != radius.answer) | ~radius.found).all()
 
 
 def test_an_answer_that_never_changes_is_infinitely_far():
@@ -90,16 +93,16 @@ def test_an_answer_that_never_changes_is_infinitely_far():
 
     def logits(s):
         wins = torch.stack([torch.zeros(len(s), dtype=s.dtype), s[:, 0]], dim=1)
-        # The second sample is told the same thing wherever it goes.
+        # The second sample gets the same answer wherever it goes.
         return torch.where(torch.tensor([[True], [False]]), wins, torch.tensor([[1.0, 0.0]], dtype=s.dtype))
 
-    found = contraction_radius(logits, x)
-    assert found.found.tolist() == [True, False]
-    assert found.value[0].item() == pytest.approx(1.0, rel=1e-3)
-    assert found.value[1].item() == math.inf
-    assert found.rival.tolist() == [1, -1]
-    assert (found.direction[1] == 0).all()
-    assert (found.random[:, 1] == math.inf).all()
+    radius = contraction_radius(logits, x)
+    assert radius.found.tolist() == [True, False]
+    assert radius.value[0].item() == pytest.approx(1.0, rel=1e-3)
+    assert radius.value[1].item() == math.inf
+    assert radius.rival.tolist() == [1, -1]
+    assert (radius.direction[1] == 0).all()
+    assert (radius.random[:, 1] == math.inf).all()
 
 
 def test_the_limit_is_kept():
@@ -123,9 +126,9 @@ def test_a_contracting_flow_widens_the_radius():
 
 
 def test_samples_do_not_see_each_other_and_nothing_is_changed():
-    field = VectorField(8, 2, 1.0)
-    weight = torch.randn(3, 8)
-    x = torch.randn(4, 5, 8)
+    field = VectorField(8, 2, 1.0).double()
+    weight = torch.randn(3, 8, dtype=torch.float64)
+    x = torch.randn(4, 5, 8, dtype=torch.float64)
 
     def logits(s):
         return solve(field, s, solver="euler", steps=2).state.mean(dim=1) @ weight.T
@@ -136,8 +139,8 @@ def test_samples_do_not_see_each_other_and_nothing_is_changed():
     assert all(parameter.grad is None and parameter.requires_grad for parameter in field.parameters())
     assert not together.value.requires_grad
     alone = [contraction_radius(logits, one) for one in x.split(1)]
-    torch.testing.assert_close(together.value, torch.cat([one.value for one in alone]), rtol=5e-3, atol=0)
-    torch.testing.assert_close(together.random, torch.cat([one.random for one in alone], dim=1), rtol=5e-3, atol=0)
+    torch.testing.assert_close(together.value, torch.cat([one.value for one in alone]))
+    torch.testing.assert_close(together.random, torch.cat([one.random for one in alone], dim=1))
 
 
 def test_all_problems_are_named():

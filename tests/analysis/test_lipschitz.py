@@ -11,10 +11,10 @@ def test_a_linear_field_has_its_spectral_norm():
     matrix = torch.randn(6, 6, dtype=torch.float64)
     x = torch.randn(3, 2, 6, dtype=torch.float64)
     dynamics = Dynamics({"linear": lambda x, t, _: x @ matrix.T}, anchor=x)
-    found = local_lipschitz(dynamics, x, iterations=200)
+    measured = local_lipschitz(dynamics, x, iterations=200)
     expected = torch.linalg.matrix_norm(matrix, ord=2).expand(3)
-    torch.testing.assert_close(found.value, expected, rtol=1e-4, atol=0)
-    assert (found.error < 1e-3).all()
+    torch.testing.assert_close(measured.value, expected, rtol=1e-4, atol=0)
+    assert (measured.error < 1e-3).all()
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -23,12 +23,12 @@ def test_a_linear_field_has_its_spectral_norm():
 def test_within_one_percent_of_the_dense_jacobian(attention, norm, leak):
     field = VectorField(8, 2, 2.0, attention=attention, norm=norm, leak=leak).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
-    found = local_lipschitz(field, x, iterations=150)
+    measured = local_lipschitz(field, x, iterations=150)
     for sample in range(2):
         one = x[sample : sample + 1]
         jacobian = torch.autograd.functional.jacobian(lambda s, one=one: field.dynamics(one)(s, 0.0), one)
         dense = torch.linalg.matrix_norm(jacobian.reshape(32, 32), ord=2).item()
-        assert found.value[sample].item() == pytest.approx(dense, rel=0.01)
+        assert measured.value[sample].item() == pytest.approx(dense, rel=0.01)
 
 
 def test_nothing_is_changed():

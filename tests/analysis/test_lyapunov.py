@@ -34,7 +34,7 @@ def van_der_pol(x, t):
 
 
 def mean_divergence(field, x, horizon, steps):
-    """1/T int div f(x(t)) dt by the trapezoidal rule, div f the trace of a dense Jacobian, one number a sample."""
+    """1/T int div f(x(t)) dt by the trapezoidal rule, div f the trace of a dense Jacobian, one number per sample."""
     path = solve(field, x, solver="rk4", steps=steps, t1=horizon, save="all")
     dynamics = field.dynamics(x) if isinstance(field, VectorField) else None
     divergences = []
@@ -59,24 +59,25 @@ MATRICES = {
 def test_exponents_of_a_matrix_are_the_real_parts_of_its_eigenvalues(case):
     matrix, exponents = MATRICES[case]
     x0 = torch.randn(2, 3, dtype=torch.float64)
-    how = {"horizon": 40.0, "steps": 1000, "transient": 20.0}
+    settings = {"horizon": 40.0, "steps": 500, "transient": 20.0}
     expected = torch.tensor(exponents, dtype=torch.float64).expand(2, 3)
-    spectrum = lyapunov_spectrum(linear(matrix), x0, 3, **how)
+    spectrum = lyapunov_spectrum(linear(matrix), x0, 3, **settings)
     torch.testing.assert_close(spectrum.values, expected, rtol=0, atol=1e-3)
-    maximal = maximal_exponent(linear(matrix), x0, **how)
+    maximal = maximal_exponent(linear(matrix), x0, **settings)
     torch.testing.assert_close(maximal.maximal, expected[:, 0], rtol=0, atol=1e-3)
     assert maximal.converged.all()
     assert spectrum.converged.all()
-    assert (spectrum.maximal == spectrum.values[:, 0]).all()
+    # The first comes out largest, but for the rounding of two that are equal.
+    torch.testing.assert_close(spectrum.maximal, spectrum.values[:, 0], rtol=0, atol=1e-3)
 
 
 def test_the_running_estimate_ends_at_the_value_and_starts_at_the_growth_of_the_first_step():
-    found = maximal_exponent(linear([[0.5]]), torch.ones(2, 1, dtype=torch.float64), horizon=4.0, steps=8, t0=1.0)
-    assert found.running.shape == (8, 2, 1)
-    assert found.times == pytest.approx([1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0])
-    torch.testing.assert_close(found.running[-1], found.values)
-    torch.testing.assert_close(found.running[0], torch.full((2, 1), 0.5).double(), rtol=1e-3, atol=0)
-    torch.testing.assert_close(found.state, torch.full((2, 1), math.exp(2.0)).double(), rtol=1e-3, atol=0)
+    measured = maximal_exponent(linear([[0.5]]), torch.ones(2, 1, dtype=torch.float64), horizon=4.0, steps=8, t0=1.0)
+    assert measured.running.shape == (8, 2, 1)
+    assert measured.times == pytest.approx([1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0])
+    torch.testing.assert_close(measured.running[-1], measured.values)
+    torch.testing.assert_close(measured.running[0], torch.full((2, 1), 0.5).double(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(measured.state, torch.full((2, 1), math.exp(2.0)).double(), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("solver", [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)])
@@ -85,24 +86,25 @@ def test_any_fixed_step_solver_gives_the_exponent_of_its_own_map(solver):
     dynamics = Dynamics({"decay": lambda x, t, _: -x}, anchor=torch.zeros(1, 1, dtype=torch.float64), leak=0.5)
     h, x = 0.25, torch.tensor([[1.0]], dtype=torch.float64)
     factor = SOLVERS[solver]().step(dynamics, x, 0.0, h).item()
-    found = maximal_exponent(dynamics, x, horizon=2.0, steps=8, solver=solver)
-    assert found.maximal.item() == pytest.approx(math.log(factor) / h, rel=1e-9)
+    measured = maximal_exponent(dynamics, x, horizon=2.0, steps=8, solver=solver)
+    rounding = 1000 * torch.finfo(torch.float64).eps / h
+    assert measured.maximal.item() == pytest.approx(math.log(factor) / h, rel=0, abs=rounding)
 
 
 def test_lorenz():
     x0 = torch.randn(256, 3, dtype=torch.float64) + torch.tensor([1.0, 1.0, 25.0])
-    found = maximal_exponent(lorenz, x0, horizon=80.0, steps=4000, transient=10.0)
-    assert found.maximal.mean().item() == pytest.approx(LORENZ, rel=0.02)
-    within = (found.values - LORENZ).abs() < 2 * found.error
+    measured = maximal_exponent(lorenz, x0, horizon=80.0, steps=4000, transient=10.0)
+    assert measured.maximal.mean().item() == pytest.approx(LORENZ, rel=0.02)
+    within = (measured.values - LORENZ).abs() < 2 * measured.error
     assert within.double().mean() > 0.9
-    assert found.converged.double().mean() > 0.9
+    assert measured.converged.double().mean() > 0.9
 
 
 def test_the_spectrum_of_lorenz_sums_to_its_divergence():
     x0 = torch.randn(64, 3, dtype=torch.float64) + torch.tensor([1.0, 1.0, 25.0])
-    found = lyapunov_spectrum(lorenz, x0, 3, horizon=20.0, steps=1000, transient=10.0)
-    torch.testing.assert_close(found.values.sum(dim=1), torch.full((64,), -41.0 / 3).double(), rtol=1e-3, atol=0)
-    mean = found.values.mean(dim=0)
+    measured = lyapunov_spectrum(lorenz, x0, 3, horizon=20.0, steps=1000, transient=10.0)
+    torch.testing.assert_close(measured.values.sum(dim=1), torch.full((64,), -41.0 / 3).double(), rtol=1e-3, atol=0)
+    mean = measured.values.mean(dim=0)
     assert mean[0].item() == pytest.approx(LORENZ, rel=0.05)
     assert mean[1].item() == pytest.approx(0.0, abs=0.03)
 
@@ -110,19 +112,19 @@ def test_the_spectrum_of_lorenz_sums_to_its_divergence():
 def test_van_der_pol_neither_grows_nor_shrinks_along_its_cycle():
     x0 = torch.tensor([[2.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
     on_cycle = solve(van_der_pol, x0, solver="rk4", steps=1000, t1=30.0).state
-    found = lyapunov_spectrum(van_der_pol, on_cycle, 2, horizon=50.0, steps=1500, transient=0.0)
-    assert (found.values[:, 0].abs() < 0.05).all()
-    assert (found.values[:, 1] < -0.9).all()
+    measured = lyapunov_spectrum(van_der_pol, on_cycle, 2, horizon=50.0, steps=1500, transient=0.0)
+    assert (measured.values[:, 0].abs() < 0.05).all()
+    assert (measured.values[:, 1] < -0.9).all()
     expected = mean_divergence(van_der_pol, on_cycle, 50.0, 1500)
-    torch.testing.assert_close(found.values.sum(dim=1), expected, rtol=2e-3, atol=0)
-    assert (found.values[:, 0].abs() <= 2 * found.error[:, 0]).all()
+    torch.testing.assert_close(measured.values.sum(dim=1), expected, rtol=2e-3, atol=0)
+    assert (measured.values[:, 0].abs() <= 2 * measured.error[:, 0]).all()
 
 
 def test_a_full_spectrum_sums_to_the_mean_divergence_of_a_field():
     field = VectorField(4, 2, 2.0, leak=0.5).double()
     x0 = torch.randn(2, 3, 4, dtype=torch.float64)
-    found = lyapunov_spectrum(field, x0, 12, horizon=3.0, steps=60)
-    torch.testing.assert_close(found.values.sum(dim=1), mean_divergence(field, x0, 3.0, 60), rtol=2e-3, atol=0)
+    measured = lyapunov_spectrum(field, x0, 12, horizon=3.0, steps=60)
+    torch.testing.assert_close(measured.values.sum(dim=1), mean_divergence(field, x0, 3.0, 60), rtol=2e-3, atol=0)
 
 
 def test_weak_weights_and_a_leak_contract():
@@ -131,9 +133,9 @@ def test_weak_weights_and_a_leak_contract():
     for parameter in field.parameters():
         parameter.data.mul_(0.3)
     x0 = torch.randn(3, 4, 8, dtype=torch.float64)
-    found = lyapunov_spectrum(field, x0, 4, horizon=10.0, steps=50)
-    assert (found.values < 0).all()
-    assert (lyapunov_time(found.maximal) == math.inf).all()
+    measured = lyapunov_spectrum(field, x0, 4, horizon=10.0, steps=50)
+    assert (measured.values < 0).all()
+    assert (lyapunov_time(measured.maximal) == math.inf).all()
 
 
 def test_strong_values_without_a_leak_expand():
@@ -143,8 +145,8 @@ def test_strong_values_without_a_leak_expand():
     torch.nn.init.zeros_(field.components["mlp"].body.down_proj.weight)
     for projection in (field.attention.v_proj, field.attention.o_proj):
         torch.nn.init.eye_(projection.weight)
-    found = maximal_exponent(field, torch.randn(3, 4, 8, dtype=torch.float64), horizon=5.0, steps=100, transient=8.0)
-    torch.testing.assert_close(found.maximal, torch.full((3,), 8 / 7).double(), rtol=1e-3, atol=0)
+    measured = maximal_exponent(field, torch.randn(3, 4, 8, dtype=torch.float64), horizon=5.0, steps=50, transient=8.0)
+    torch.testing.assert_close(measured.maximal, torch.full((3,), 8 / 7).double(), rtol=1e-3, atol=0)
 
 
 def test_the_anchor_is_where_the_leak_pulls_to():
@@ -181,10 +183,10 @@ def test_a_perturbation_of_some_tokens_grows_as_those_tokens_do():
     rates = torch.tensor([0.4, -0.6, -0.6, 0.1], dtype=torch.float64)
     x0 = torch.randn(2, 4, 3, dtype=torch.float64)
     for tokens, expected in ((slice(0, 1), 0.4), (slice(1, 3), -0.6), (slice(3, 4), 0.1)):
-        found = maximal_exponent(lambda x, t: rates[:, None] * x, x0, horizon=2.0, steps=20, tokens=tokens)
-        torch.testing.assert_close(found.maximal, torch.full((2,), expected).double(), rtol=1e-4, atol=0)
+        measured = maximal_exponent(lambda x, t: rates[:, None] * x, x0, horizon=2.0, steps=20, tokens=tokens)
+        torch.testing.assert_close(measured.maximal, torch.full((2,), expected).double(), rtol=1e-4, atol=0)
         outside = [token for token in range(4) if not tokens.start <= token < tokens.stop]
-        assert (found.frame[:, :, outside] == 0).all()
+        assert (measured.frame[:, :, outside] == 0).all()
 
 
 def test_samples_do_not_see_each_other():
@@ -200,12 +202,12 @@ def test_samples_do_not_see_each_other():
 def test_an_explosion_is_reported_and_stays_with_its_sample():
     """x' = x^2 from 5 reaches infinity before t = 1; from -1 it does not."""
     x0 = torch.tensor([[-1.0], [5.0]], dtype=torch.float64)
-    found = maximal_exponent(lambda x, t: x * x, x0, horizon=4.0, steps=400)
-    assert torch.isfinite(found.values[:, 0]).tolist() == [True, False]
-    assert not found.converged[1]
-    assert not torch.isfinite(found.state[1]).any()
+    measured = maximal_exponent(lambda x, t: x * x, x0, horizon=4.0, steps=400)
+    assert torch.isfinite(measured.values[:, 0]).tolist() == [True, False]
+    assert not measured.converged[1]
+    assert not torch.isfinite(measured.state[1]).any()
     # 1/T log (1 + T)^-2
-    assert found.maximal[0].item() == pytest.approx(-2 * math.log(5.0) / 4, rel=1e-3)
+    assert measured.maximal[0].item() == pytest.approx(-2 * math.log(5.0) / 4, rel=1e-3)
     spectrum = lyapunov_spectrum(lambda x, t: x * x, x0.expand(2, 2), 2, horizon=4.0, steps=400)
     assert torch.isfinite(spectrum.values).all(dim=1).tolist() == [True, False]
 
@@ -213,9 +215,9 @@ def test_an_explosion_is_reported_and_stays_with_its_sample():
 def test_an_exponent_that_still_drifts_has_not_converged():
     """v' = v / (1 + t) grows as 1 + t: 1/t log(1 + t) goes to zero, but slowly."""
     x0 = torch.ones(1, 1, dtype=torch.float64)
-    found = maximal_exponent(lambda x, t: x / (1.0 + t), x0, horizon=100.0, steps=1000)
-    assert not found.converged
-    assert found.maximal.item() <= 2 * found.error.item()
+    measured = maximal_exponent(lambda x, t: x / (1.0 + t), x0, horizon=100.0, steps=500)
+    assert not measured.converged
+    assert measured.maximal.item() <= 2 * measured.error.item()
 
 
 def test_nothing_is_changed():
@@ -240,12 +242,14 @@ def test_single_precision():
     single = lyapunov_spectrum(field, x0, 3, horizon=4.0, steps=40)
     double = lyapunov_spectrum(field.double(), x0.double(), 3, horizon=4.0, steps=40)
     assert single.state.dtype == torch.float32
-    torch.testing.assert_close(single.values, double.values, rtol=0, atol=1e-4)
+    # A rate is the logarithm of a growth divided by h = 0.1.
+    rounding = 100 * torch.finfo(torch.float32).eps / 0.1
+    torch.testing.assert_close(single.values, double.values, rtol=0, atol=rounding)
 
 
-def test_states_of_one_number_a_sample():
-    found = maximal_exponent(lambda x, t: -x, torch.ones(3, dtype=torch.float64), horizon=1.0, steps=10)
-    torch.testing.assert_close(found.maximal, -torch.ones(3, dtype=torch.float64), rtol=1e-5, atol=0)
+def test_states_of_one_number_per_sample():
+    measured = maximal_exponent(lambda x, t: -x, torch.ones(3, dtype=torch.float64), horizon=1.0, steps=10)
+    torch.testing.assert_close(measured.maximal, -torch.ones(3, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
 def test_lyapunov_time_and_the_step_at_which_divergence_begins():
@@ -260,13 +264,13 @@ def test_lyapunov_time_and_the_step_at_which_divergence_begins():
 
 def test_by_class():
     values, labels = torch.tensor([1.0, 2.0, 3.0, 7.0]), torch.tensor([4, 4, 4, 0])
-    found = by_class(values, labels)
-    assert list(found) == [0, 4]
-    assert (found[4].mean, found[4].count) == (2.0, 3)
-    assert found[4].error == pytest.approx(1.0 / math.sqrt(3))
-    assert (found[0].mean, found[0].error, found[0].count) == (7.0, None, 1)
+    measured = by_class(values, labels)
+    assert list(measured) == [0, 4]
+    assert (measured[4].mean, measured[4].count) == (2.0, 3)
+    assert measured[4].error == pytest.approx(1.0 / math.sqrt(3))
+    assert (measured[0].mean, measured[0].error, measured[0].count) == (7.0, None, 1)
     assert list(by_class(values, torch.zeros(4, dtype=torch.long))) == [0]
-    with pytest.raises(ValueError, match=r"expected one number and one class a sample"):
+    with pytest.raises(ValueError, match=r"expected one number and one class per sample"):
         by_class(values[:, None], labels)
 
 

@@ -9,6 +9,8 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -56,9 +58,6 @@ def parquet_folder(tmp_path: Path) -> Callable[..., Path]:
         subfolder: str = "data",
         extra: dict[str, Sequence[object]] | None = None,
     ) -> Path:
-        pa = pytest.importorskip("pyarrow")
-        import pyarrow.parquet as pq
-
         folder = tmp_path / "hubset"
         (folder / subfolder).mkdir(parents=True, exist_ok=True)
         features: dict[str, object] = {"img": {"_type": "Image"}}

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size, decode_records
-from odevit.data.records import ArrayRecords, ChosenRecords
+from odevit.data.records import ArrayRecords
 
 from .conftest import encoded, picture
 
@@ -20,13 +20,12 @@ def test_png_is_exact() -> None:
     np.testing.assert_array_equal(pixels, np.asarray(picture(3)).transpose(2, 0, 1))
 
 
-def test_grey_is_repeated_or_kept() -> None:
+def test_grey_is_repeated() -> None:
     grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
     as_rgb = Decoder(4, resize=False)(grey)
     assert as_rgb.shape == (3, 4, 4)
     np.testing.assert_array_equal(as_rgb[0], grey)
     np.testing.assert_array_equal(as_rgb[2], grey)
-    np.testing.assert_array_equal(Decoder(4, resize=False, mode="L")(grey), grey[None])
 
 
 def test_resizing_takes_the_centred_square() -> None:
@@ -37,7 +36,7 @@ def test_resizing_takes_the_centred_square() -> None:
 
 def test_shrinking_is_antialiased() -> None:
     checks = np.indices((64, 64)).sum(0) % 2 * 255
-    small = Decoder(8, resize=True, mode="L")(checks.astype(np.uint8))
+    small = Decoder(8, resize=True)(checks.astype(np.uint8))
     assert np.abs(small.astype(int) - 128).max() < 12
 
 
@@ -75,8 +74,8 @@ def test_unreadable_images_are_left_out_and_named() -> None:
 def test_common_size_says_what_to_type() -> None:
     square = ArrayRecords(np.zeros((3, 6, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
     flat = ArrayRecords(np.zeros((3, 4, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
-    assert common_size([square, ChosenRecords(square, torch.tensor([1]))]) == 6
-    with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); say image_size="):
+    assert common_size([square, square.subset(torch.tensor([1]))]) == 6
+    with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); set image_size="):
         common_size([square, flat])
-    with pytest.raises(ValueError, match="not square; say image_size=4"):
+    with pytest.raises(ValueError, match="not square; set image_size=4"):
         common_size([flat])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 
 from odevit.data import Images, load_data
 
 from .conftest import picture
-
-datasets = pytest.importorskip("datasets", reason="needs the extra odevit[data]")
 
 
 @pytest.fixture
@@ -66,9 +64,3 @@ def test_unknown_id_says_what_data_may_be(hub: dict[str, Any]) -> None:
 def test_a_misspelt_name_is_recognised(hub: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"Did you mean 'digits'\?"):
         load_data("digit")
-
-
-def test_without_datasets_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"pip install 'odevit\[data\]'"):
-        load_data("me/pets")

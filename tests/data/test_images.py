@@ -21,7 +21,7 @@ def test_subset_keeps_pixels_with_their_labels() -> None:
 def test_float_pixels_and_missing_labels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"torch\.float32.*expected torch\.uint8 \[N, C, H, W\]"):
         Images(torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(ValueError, match="one for each image"):
+    with pytest.raises(ValueError, match="one per image"):
         Images(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from odevit.data import Images, load_data
 from odevit.data.decode import Decoder, decode_records
-from odevit.data.parquet import parquet_source
+from odevit.data.source import find_source
 
 from .conftest import picture
 
@@ -43,7 +45,7 @@ def test_columns_by_name(parquet_folder: Maker) -> None:
         load_data(folder, image_column="photo")
 
 
-@pytest.mark.parametrize(("values", "kind"), [(("cat", "dog"), "string"), ((0.0, 1.0), "double")])
+@pytest.mark.parametrize(("values", "kind"), [(("cat", "dog"), "string"), ((0.0, 1.0), "float64")])
 def test_labels_of_the_wrong_type(parquet_folder: Maker, values: tuple[object, ...], kind: str) -> None:
     folder = parquet_folder(values * 6, values, names=None)
     with pytest.raises(ValueError, match=f"holds {kind}; expected integers"):
@@ -67,9 +69,6 @@ def test_unlabelled_test_part_is_left_aside(parquet_folder: Maker) -> None:
 
 
 def test_empty_test_part(parquet_folder: Maker) -> None:
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
     folder = parquet_folder()
     file = folder / "data" / "test-00000-of-00001.parquet"
     table = pq.read_table(file)
@@ -86,7 +85,7 @@ def test_broken_file(parquet_folder: Maker) -> None:
 
 
 def test_records_can_be_sent_to_workers_and_know_their_blocks(parquet_folder: Maker) -> None:
-    records = parquet_source(parquet_folder(), image_column=None, label_column=None).parts["train"]
+    records = find_source(parquet_folder()).parts["train"]
     assert records.blocks is not None
     assert records.blocks.tolist() == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 2
     copy = pickle.loads(pickle.dumps(records))
@@ -98,7 +97,7 @@ def test_records_can_be_sent_to_workers_and_know_their_blocks(parquet_folder: Ma
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "classes", "first"), [("cifar10", 10, "airplane"), ("cifar100", 100, "apple")])
 def test_real_test_part(real_data: Path, name: str, classes: int, first: str) -> None:
-    source = parquet_source(real_data / name, image_column=None, label_column=None)
+    source = find_source(real_data / name)
     assert len(source.classes) == classes
     assert source.classes[0] == first
     assert len(source.parts["train"]) == 50_000
@@ -110,5 +109,5 @@ def test_real_test_part(real_data: Path, name: str, classes: int, first: str) ->
 
 @pytest.mark.data
 def test_real_coarse_labels(real_data: Path) -> None:
-    source = parquet_source(real_data / "cifar100", image_column=None, label_column="coarse_label")
+    source = find_source(real_data / "cifar100", label_column="coarse_label")
     assert len(source.classes) == 20

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from odevit import verbs
-from odevit.data.picture import read_picture
+from odevit.data import read_picture
 from tests.model.tiny import tiny_model
 
 ORIENTATION = 0x0112

@@ -75,5 +75,5 @@ def test_all_problems_at_once() -> None:
 
 
 def test_dropping_everything_is_refused() -> None:
-    with pytest.raises(ConfigError, match="drop_last leaves nothing; say batch_size=5 or less"):
+    with pytest.raises(ConfigError, match="drop_last leaves nothing; set batch_size=5 or less"):
         EpochPlan(10, 8, drop_last=True, world=2)

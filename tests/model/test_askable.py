@@ -51,14 +51,14 @@ def test_what_anybody_may_ask(name, tmp_path):
     assert model.labels == {number: f"LABEL_{number}" for number in range(5)}
     assert model.image_size == (16, 16)
     assert model.parameter_count == sum(parameter.numel() for parameter in model.parameters())
-    assert model.image_processor.image_std == PIXELS["image_std"]
+    assert list(model.image_processor.image_std) == PIXELS["image_std"]
     if model.depth.has_trajectory:
         way = Way("heun", 5, 2.0)
         other, solution = model.ask(pixels, way)
         assert solution.way == way
         assert solution.stats.nfe == 10
         torch.testing.assert_close(other, model(pixels, solver="heun", steps=5, horizon=2.0).logits)
-        assert model.outside(x0).shape == (len(pixels), 19 if name != "student" else 17, 32) or "narrow" in name
+        assert model.outside(x0).shape[2] == 32, "as wide as a teacher, or as itself"
     else:
         with pytest.raises(ValueError, match=r"no trajectory to follow.*expected one with depth='ode'"):
             model.field  # noqa: B018 (asking is the test)

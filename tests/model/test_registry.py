@@ -1,4 +1,4 @@
-"""Everything by everything: each solver, attention and norm runs forward, backward, save, load and export."""
+"""Whatever has a name is tested by existing: forward, backward, save, load and export."""
 
 import itertools
 
@@ -6,27 +6,98 @@ import pytest
 import torch
 
 from odevit import OdeViTForImageClassification, export_program
+from odevit.depth import DEPTHS
+from odevit.errors import ConfigError
 from odevit.field import ATTENTIONS, NORMS
-from odevit.solver import SOLVERS, FixedStepSolver
+from odevit.model.pooling import POOLINGS
+from odevit.model.tokenizer import TOKENIZERS
+from odevit.solver import SOLVERS, STOPS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 
+# For a bound, a larger factor is the tighter one.
+LOOSE_AND_TIGHT = {"velocity": (0.2, 0.01), "kl": (0.01, 1e-6), "bound": (0.5, 3)}
 
-@pytest.mark.parametrize(("solver", "attention", "norm"), list(itertools.product(SOLVERS, ATTENTIONS, NORMS)))
-def test_every_combination(solver, attention, norm, tmp_path):
-    model, images = tiny_model(solver=solver, attention=attention, norm=norm), tiny_images()
+
+def trained_saved_and_loaded(folder, **settings):
+    """The model after a round trip, images, and its answers to them before; every parameter had a gradient."""
+    model, images = tiny_model(**settings), tiny_images()
     output = model(images, torch.tensor([0, 1, 2]))
     assert output.trajectory.ok
     output.loss.backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert silent == [], "every parameter takes part"
+    model.save_pretrained(folder)
+    again = OdeViTForImageClassification.from_pretrained(folder).eval()
+    logits = output.logits.detach()
+    torch.testing.assert_close(again(images).logits, logits, rtol=1e-6, atol=1e-6)
+    return again, images, logits
 
-    model.save_pretrained(tmp_path)
-    again = OdeViTForImageClassification.from_pretrained(tmp_path).eval()
-    torch.testing.assert_close(again(images).logits, output.logits, rtol=1e-6, atol=1e-6)
 
+@pytest.mark.parametrize(("solver", "attention", "norm"), list(itertools.product(SOLVERS, ATTENTIONS, NORMS)))
+def test_every_combination(solver, attention, norm, tmp_path):
+    again, images, logits = trained_saved_and_loaded(tmp_path, solver=solver, attention=attention, norm=norm)
     if issubclass(SOLVERS[solver], FixedStepSolver):
         exported = export_program(again).module()
-        torch.testing.assert_close(exported(images[:2]), output.logits[:2], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(exported(images[:2]), logits[:2], rtol=1e-5, atol=1e-5)
     else:
         with pytest.raises(ValueError, match=r"no fixed graph to export; pass a fixed-step one"):
             export_program(again)
+
+
+@pytest.mark.parametrize(("tokenizer", "pooling"), list(itertools.product(TOKENIZERS, POOLINGS)))
+def test_every_tokenizer_with_every_pooling(tokenizer, pooling, tmp_path):
+    again, images, logits = trained_saved_and_loaded(
+        tmp_path, tokenizer=tokenizer, pooling=pooling, use_cls_token=POOLINGS[pooling].needs_cls, num_register_tokens=0
+    )
+    layout, state = again.layout(), again.embed(images)
+    assert state.shape[1] == len(layout)
+    hidden = again.odevit.norm(state)
+    weights = again.odevit.pooling.weights(hidden, layout)
+    pooled = torch.einsum("bt,btd->bd", weights, hidden)
+    torch.testing.assert_close(again.odevit.pooling(hidden, layout), pooled, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(export_program(again).module()(images), logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_every_depth_does_what_it_says_of_itself(name, tmp_path):
+    kind = DEPTHS[name]
+    model, images = tiny_model(depth=name, leak=1.0, horizon=4.0, steps=4), tiny_images()
+    if kind.trainable:
+        again, images, logits = trained_saved_and_loaded(tmp_path, depth=name, leak=1.0)
+    else:
+        model.save_pretrained(tmp_path)
+        again, logits = OdeViTForImageClassification.from_pretrained(tmp_path).eval(), model(images).logits
+        torch.testing.assert_close(again(images).logits, logits)
+        with pytest.raises(ConfigError):
+            model.train()(images)
+    assert again.depth.describe()
+    if kind.has_trajectory:
+        solution = again(images, solver="heun", steps=3, horizon=2.0, save="all").trajectory
+        assert (solution.time, len(solution.states), solution.way.name) == (2.0, 4, "heun")
+    else:
+        with pytest.raises(ConfigError):
+            again(images, horizon=2.0)
+    for other, their in DEPTHS.items():
+        if kind.shares_field and their.shares_field:
+            assert again.depth.seen_as(other).field is again.depth.field
+        elif other != name:
+            with pytest.raises(ValueError, match="share no field"):
+                again.depth.seen_as(other)
+    if again.depth.export_problem(again.way) is None:
+        torch.testing.assert_close(export_program(again).module()(images), logits, rtol=1e-5, atol=1e-5)
+    else:
+        with pytest.raises(ValueError, match="no fixed graph"):
+            export_program(again)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stop", STOPS)
+def test_every_stop_lets_samples_go_where_they_may(stop):
+    torch.manual_seed(0)
+    model, images = tiny_model(leak=1.0, steps=24, horizon=18.0), tiny_images(6)
+    loose, tight = (model(images, stop=f"{stop}:{tolerance}").trajectory for tolerance in LOOSE_AND_TIGHT[stop])
+    assert (tight.evaluations >= loose.evaluations).all()
+    assert loose.evaluations.sum() < 6 * 24, "somebody leaves early"
+    path = model(images, save="all").trajectory.states
+    reached = torch.stack([path[int(n)][sample] for sample, n in enumerate(loose.evaluations)])
+    torch.testing.assert_close(loose.state, reached, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,9 @@ import torch
 
 from odevit.field import VectorField
 from odevit.objectives import JaSMin, g, jasmin
-from odevit.solver import Penalty, Save, solve
+from odevit.solver import Save, solve
+
+EPS = torch.finfo(torch.float64).eps
 
 
 def random_rows(*shape):
@@ -37,7 +39,8 @@ def test_g_by_its_definition(k):
 @pytest.mark.parametrize("k", [0, 2, 3, 8])
 def test_jasmin_by_its_definition(k):
     maps = random_rows(2, 3, 7, 9)
-    assert jasmin(maps, k).item() == pytest.approx(slow_jasmin(maps, k), rel=1e-12)
+    # Logarithms of g's as small as 1e-12 are at most 28, and each is rounded.
+    assert jasmin(maps, k).item() == pytest.approx(slow_jasmin(maps, k), rel=0, abs=64 * 28 * EPS)
 
 
 @pytest.mark.parametrize("keys", [3, 10, 65])
@@ -47,11 +50,11 @@ def test_g_bounds_the_eigenvalues_of_the_softmax_jacobian(keys, concentration):
     jacobian = rows.diag_embed() - rows.unsqueeze(-1) * rows.unsqueeze(-2)
     eigenvalues = torch.linalg.eigvalsh(jacobian).flip(-1)
     bounds = torch.stack([g(rows, k) for k in range(1, keys)], dim=-1)
-    assert (eigenvalues[:, 0] <= bounds[:, 0] + 1e-14).all()
-    assert (eigenvalues[:, :-1] <= bounds + 1e-14).all()
-    assert (bounds[:, 0] <= 0.5).all()
+    # Eigenvalues are known within a small multiple of n eps |J|, and |J| <= 1/2.
+    assert (eigenvalues[:, :-1] <= bounds + 8 * keys * EPS).all()
+    assert (bounds[:, 0] <= 0.5 + 4 * EPS).all()
     # g_1 >= g_2 >= ..., so the loss of k >= 2 is never below its value for flat rows.
-    assert (bounds.diff(dim=-1) <= 1e-16).all()
+    assert (bounds.diff(dim=-1) <= 4 * EPS).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -138,12 +141,6 @@ def test_in_the_loop_it_reaches_the_queries_and_recomputing_changes_nothing(name
     assert plain.keys() == recomputed.keys()
     for parameter, gradient in plain.items():
         torch.testing.assert_close(gradient, recomputed[parameter])
-
-
-def test_it_is_a_penalty_that_asks_for_maps():
-    assert isinstance(JaSMin(), Penalty)
-    assert JaSMin().needs_attentions
-    assert JaSMin(k=2) == JaSMin()
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,17 @@
-"""Path matching is a weighted mean of squares, written out by hand."""
+"""Path matching is a weighted mean of squares, written out by hand; the KL of softened answers is torch's."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from odevit.model import TokenLayout
-from odevit.objectives import path_matching
+from odevit.objectives import logit_kl, path_matching
+from odevit.tokens import TokenLayout
 
 LAYOUT = TokenLayout(has_cls=True, grid=(2, 2), num_registers=1)
 
 
 def states(*offsets):
-    """One state a checkpoint, its CLS, patches and register at the given three values."""
+    """One state per checkpoint, its CLS, patches and register at the given three values."""
     return [
         torch.cat([torch.full((2, 1, 3), c), torch.full((2, 4, 3), p), torch.full((2, 1, 3), r)], dim=1)
         for c, p, r in offsets
@@ -33,7 +34,7 @@ def test_by_hand():
     }
 
 
-def test_by_itself_it_is_the_mean_square_distance_of_cls():
+def test_by_default_it_is_the_mean_square_distance_of_cls():
     student, teacher = (list(torch.randn(3, 2, 6, 5)) for _ in range(2))
     out = path_matching(student, teacher, LAYOUT)
     expected = sum((x[:, 0] - y[:, 0]).square().mean() for x, y in zip(student, teacher, strict=True)) / 3
@@ -90,3 +91,47 @@ def test_half_precision_is_summed_in_single():
 def test_bad_arguments_say_what_was_given_and_what_to_do(student, teacher, layout, weights, message):
     with pytest.raises(ValueError, match=message):
         path_matching(student, teacher, layout, **weights)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_the_kl_of_answers_is_that_of_torch(temperature):
+    student, teacher = torch.randn(2, 5, 10, dtype=torch.float64)
+    p, q = (student / temperature).log_softmax(-1), (teacher / temperature).softmax(-1)
+    expected = temperature**2 * F.kl_div(p, q, reduction="batchmean")
+    torch.testing.assert_close(logit_kl(student, teacher, temperature)["loss"], expected)
+    assert expected > 0
+
+
+def test_the_kl_is_zero_at_equality_and_for_a_shift_of_the_logits():
+    logits = torch.randn(5, 10, dtype=torch.float64)
+    assert logit_kl(logits, logits)["loss"].item() == 0.0
+    # The shift itself rounds logits of about 6, and so does every logarithm.
+    rounding = 16 * torch.finfo(torch.float64).eps * (logits.abs().max().item() + 3.0)
+    assert abs(logit_kl(logits + 3.0, logits)["loss"].item()) <= rounding
+
+
+def test_the_gradient_keeps_its_size_at_high_temperatures_and_does_not_reach_the_teacher():
+    """T^2 KL -> |z - z'|^2 / (2 n) for centred logits and large T."""
+    student, teacher = torch.randn(2, 5, 10, dtype=torch.float64)
+    student = (student - student.mean(-1, keepdim=True)).requires_grad_()
+    teacher = (teacher - teacher.mean(-1, keepdim=True)).requires_grad_()
+    logit_kl(student, teacher, 1e4)["loss"].backward()
+    torch.testing.assert_close(student.grad, (student - teacher).detach() / 10 / 5, rtol=1e-3, atol=1e-6)
+    assert teacher.grad is None
+
+
+def test_certain_answers_are_finite():
+    loss = logit_kl(torch.tensor([[1e4, -1e4]]).half(), torch.tensor([[-1e4, 1e4]]).half())["loss"]
+    assert loss.item() == pytest.approx(2e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_that_is_not_one_is_refused(temperature):
+    with pytest.raises(ValueError, match=r"temperature=.*expected a finite number > 0"):
+        logit_kl(torch.zeros(2, 3), torch.zeros(2, 3), temperature)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 3), (2, 3, 1)])
+def test_other_labels_are_refused(shape):
+    with pytest.raises(ValueError, match=r"student \[2, 3\] and of the teacher.*same labels"):
+        logit_kl(torch.zeros(2, 3), torch.zeros(shape))

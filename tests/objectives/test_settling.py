@@ -6,7 +6,6 @@ import torch
 from odevit.field import Dynamics, VectorField
 from odevit.objectives import Settling
 from odevit.solver import solve
-from odevit.solver.penalty import Step
 
 
 def cost(matrix, *, steps=3, **settings):
@@ -43,19 +42,35 @@ def test_the_leak_counts():
     dynamics = Dynamics({"linear": lambda x, t, observer: x @ matrix.T}, anchor=x0, leak=1.0)
     settling = Settling(margin=0.1, step=0.01, turning=500)
     start = torch.randn(8, 2, dtype=torch.float64)
-    found = solve(dynamics, start, steps=2, t1=0.1, penalties={"settling": settling}).penalties["settling"]
-    assert found.item() == pytest.approx(0.6**2, rel=0.02)
+    cost = solve(dynamics, start, steps=2, t1=0.1, penalties={"settling": settling}).penalties["settling"]
+    assert cost.item() == pytest.approx(0.6**2, rel=0.02)
 
 
 def test_half_precision_around_it_changes_nothing():
     """A disturbance of one percent would be lost in bfloat16."""
     field = VectorField(16, 2, leak=0.5)
 
-    def found():
+    def cost():
         torch.manual_seed(0)
         dynamics, x = field.dynamics(torch.randn(4, 5, 16)), torch.randn(4, 5, 16)
-        return Settling(margin=2.0)(Step(dynamics, 0.0, 0.5, x, x, (), left=0, steps=1)).item()
+        return Settling(margin=2.0).terminal(dynamics, x, 0.5).item()
 
-    expected = found()
+    expected = cost()
+    assert expected > 0
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert found() == expected
+        assert cost() == expected
+
+
+def test_nothing_is_asked_of_the_way_there():
+    """No gradient reaches the start of the trajectory, and a checkpointed one gives the same gradient to the field."""
+    field, x0 = VectorField(16, 2, leak=0.5).double(), torch.randn(4, 5, 16, dtype=torch.float64, requires_grad=True)
+    gradients = []
+    for checkpoint in (False, True):
+        field.zero_grad()
+        torch.manual_seed(0)
+        penalties = {"settling": Settling(margin=2.0)}
+        solve(field, x0, steps=6, penalties=penalties, checkpoint=checkpoint).penalties["settling"].backward()
+        gradients.append(field.attention.v_proj.weight.grad.clone())
+    assert x0.grad is None
+    assert gradients[0].abs().max() > 0
+    torch.testing.assert_close(*gradients)

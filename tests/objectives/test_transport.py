@@ -60,8 +60,4 @@ def test_it_is_that_of_the_released_code_for_euler():
         x = x + 0.25 * velocity
     torch.testing.assert_close(solution.penalties["transport"], expected)
     solution.penalties["transport"].backward()
-    assert all(p.grad.abs().sum() > 0 for p in field.parameters() if p.grad is not None)
-
-
-def test_it_needs_no_maps():
-    assert not Transport().needs_attentions
+    assert all(p.grad.abs().sum() > 0 for name, p in field.named_parameters() if name.endswith("weight"))

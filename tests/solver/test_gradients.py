@@ -5,6 +5,7 @@ import torch
 
 from odevit.depth import StackedDepth
 from odevit.field import VectorField
+from odevit.objectives import JacobianNorm
 from odevit.solver import Dopri5, Penalty, Way, solve
 from tests.memory import PeakMemory, peak_of_training_step
 
@@ -81,3 +82,16 @@ def peak_of_stack(checkpointing):
 
 def test_checkpointing_serves_a_stack_of_layers_too():
     assert peak_of_stack(True) < 0.5 * peak_of_stack(False)
+
+
+def test_a_penalty_that_draws_noise_has_the_same_gradient_when_steps_are_recomputed():
+    field, x0 = VectorField(16, 2, 2.0, leak=0.5).train(), torch.randn(2, 5, 16)
+    gradients = []
+    for checkpoint in (False, True):
+        torch.manual_seed(3)
+        field.zero_grad()
+        penalties = {"jacobian": JacobianNorm()}
+        solution = solve(field, x0, solver="heun", steps=6, penalties=penalties, checkpoint=checkpoint)
+        solution.penalties["jacobian"].backward()
+        gradients.append(field.attention.q_proj.weight.grad.clone())
+    torch.testing.assert_close(*gradients)

@@ -1,12 +1,16 @@
-"""Read-only: takes a field and a state, changes nothing, gives a value and its error."""
+"""Read-only: takes a field and a state, or a model and images, changes nothing, gives values and their errors."""
 
 from odevit.analysis.approximation import ApproximationError as ApproximationError
 from odevit.analysis.approximation import approximation_error as approximation_error
-from odevit.analysis.attention_bound import attention_bound as attention_bound
+from odevit.analysis.comparison import three_depths as three_depths
 from odevit.analysis.contraction import Radius as Radius
 from odevit.analysis.contraction import contraction_radius as contraction_radius
 from odevit.analysis.estimate import Estimate as Estimate
+from odevit.analysis.lipschitz import attention_bound as attention_bound
 from odevit.analysis.lipschitz import local_lipschitz as local_lipschitz
+from odevit.analysis.looking import AttentionPath as AttentionPath
+from odevit.analysis.looking import attention_over_time as attention_over_time
+from odevit.analysis.looking import rollout as rollout
 from odevit.analysis.lyapunov import ClassMean as ClassMean
 from odevit.analysis.lyapunov import Exponents as Exponents
 from odevit.analysis.lyapunov import by_class as by_class
@@ -14,3 +18,5 @@ from odevit.analysis.lyapunov import divergence_step as divergence_step
 from odevit.analysis.lyapunov import lyapunov_spectrum as lyapunov_spectrum
 from odevit.analysis.lyapunov import lyapunov_time as lyapunov_time
 from odevit.analysis.lyapunov import maximal_exponent as maximal_exponent
+from odevit.analysis.untouched import untouched as untouched
+from odevit.objectives import mass_threshold as mass_threshold

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Equation, Estimate, measurable
+from odevit.analysis.estimate import Estimate, measurable
 from odevit.analysis.lipschitz import local_lipschitz
-from odevit.errors import ConfigError
-from odevit.field.attention import CosineAttention, DotProductAttention
-from odevit.objectives import approximation_bound, curvature, weight_bound
-from odevit.solver import FixedStepSolver, Solver, make_solver, solve
+from odevit.errors import DURATION, ConfigError, whole
+from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
+from odevit.objectives.vectors import norms
+from odevit.solver import Equation, FixedStepSolver, Solver, make_solver, solve
 
 ASSUMED_LIPSCHITZ = 0.5
 """The paper's L: a bound of the Jacobian of softmax, not of the field."""
@@ -21,20 +20,20 @@ ASSUMED_LIPSCHITZ = 0.5
 
 @dataclass(frozen=True)
 class ApproximationError:
-    """|x_n - x(t_n)| of each sample, what it was measured against, and what the paper bounds it by.
+    """|x_n - x(t_n)| of each sample, how well it is known, and how the paper bounds it.
 
     Args:
         error: [steps + 1, batch], the Euclidean norm over a whole state; 0 at the start.
         reference_error: [steps + 1, batch], how far apart two refinements of the reference x(t_n) are. The finer one is
-            the reference; its own error is smaller, about 1/15 of this once both are fine enough. Where this is not
-            much less than `error`, refine more.
+            the reference; its own error is smaller, about 1/15 of this once both are fine enough. If this is not much
+            less than `error`, refine more.
         times: t_n.
         curvature: C, the largest |x''| on the reference, and how much refining changed it.
         lipschitz: L, the largest |df/dx| at some states of the reference, and how well that norm is known.
         bound: eq. (8) with C and L as measured. It is about Euler's method; for others it is a yardstick. L is measured
-            on the path and not on all that lies between it and the steps, so a field that is much steeper next to its
-            path may exceed it. Infinite where the reference left the finite numbers.
-        assumed_bound: eq. (8) with the C that was measured and L = 0.5 as in the paper.
+            on the path and not on all that lies between it and the steps, so the error in a field that is much steeper
+            next to its path may exceed it. Infinite where the reference left the finite numbers.
+        assumed_bound: eq. (8) with the measured C and the paper's L = 0.5.
         weight_bound: eq. (11), from the weights alone, for fields with dot-product attention; None for others.
     """
 
@@ -49,7 +48,7 @@ class ApproximationError:
 
     @property
     def largest(self) -> Tensor:
-        """max_n |x_n - x(t_n)|, one number a sample."""
+        """max_n |x_n - x(t_n)|, one number per sample."""
         return self.error.amax(dim=0)
 
 
@@ -68,13 +67,13 @@ def approximation_error(
 ) -> ApproximationError:
     """|x_n - x(t_n)|, n = 0..N: N steps of a solver against the solution of the equation that they stand for.
 
-    The solution is RK4 with `refine` steps in place of each one. Errors below the rounding of the state cannot be seen:
-    convert field and state to double precision for those.
+    The reference is RK4 with `refine` steps in place of each one. Errors below the rounding of the state cannot be
+    seen: convert field and state to double precision for those.
 
     Args:
         field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
         x0: the state at time 0 [batch, ...].
-        solver, steps, horizon: the integration that is judged.
+        solver, steps, horizon: the integration to be judged.
         refine: how many steps the reference makes in place of one, at least 4.
         anchor: where the leak pulls to, when x0 is not the start of its trajectory.
         probes: at how many states of the reference, evenly in time, L is measured.
@@ -83,39 +82,32 @@ def approximation_error(
     method, problems = make_solver(solver), []
     if not isinstance(method, FixedStepSolver):
         problems.append(f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='euler'")
-    if isinstance(refine, bool) or not isinstance(refine, int) or refine < 4:
-        problems.append(f"refine={refine!r}; expected a whole number, at least 4: two refinements are compared")
-    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 1:
-        problems.append(f"probes={probes!r}; expected a whole number, at least 1")
-    if not (math.isfinite(horizon) and horizon > 0):
-        problems.append(f"horizon={horizon}; expected a finite time > 0")
+    problems += whole(4).problem("refine", refine, "two refinements are compared") + whole(1).problem("probes", probes)
+    problems += DURATION.problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_error", problems)
 
-    # A state that was expanded shares memory between its samples, which forward derivatives do not allow.
+    # An expanded state shares memory between its samples, which forward derivatives do not allow.
     x0 = x0.detach().contiguous()
     dynamics = measurable(field, x0 if anchor is None else anchor)
     made = solve(dynamics, x0, solver=method, steps=steps, t1=horizon, save="all")
     coarse, fine = (
-        solve(dynamics, x0, solver="rk4", steps=steps * each, t1=horizon, save="all") for each in (refine // 2, refine)
+        solve(dynamics, x0, solver="rk4", steps=steps * n, t1=horizon, save="all") for n in (refine // 2, refine)
     )
     reference = fine.states[::refine]
     bend, bend_before = curvature(fine.states, fine.times), curvature(coarse.states, coarse.times)
     spots = torch.linspace(0, len(fine.states) - 1, probes).round().long().tolist()
-    norms = [local_lipschitz(dynamics, fine.states[n], fine.times[n]) for n in spots]
-    steepest = torch.stack([norm.value for norm in norms]).max(dim=0)
-    settled = torch.stack([norm.error for norm in norms]).gather(0, steepest.indices.unsqueeze(0)).squeeze(0)
-
-    attention = getattr(field, "attention", None)
-    if not isinstance(attention, DotProductAttention) or isinstance(attention, CosineAttention):
-        attention = None
+    measured = [local_lipschitz(dynamics, fine.states[n], fine.times[n]) for n in spots]
+    steepest, spot = torch.stack([estimate.value for estimate in measured]).max(dim=0)
+    unsettled = torch.stack([estimate.error for estimate in measured]).gather(0, spot.unsqueeze(0)).squeeze(0)
+    attention = dot_product(getattr(field, "attention", None))
     return ApproximationError(
         error=_distances(made.states, reference),
         reference_error=_distances(coarse.states[:: refine // 2], reference),
         times=made.times,
         curvature=Estimate(bend, (bend - bend_before).abs() / bend.clamp_min(1e-12)),
-        lipschitz=Estimate(steepest.values, settled),
-        bound=_bound(bend, steepest.values, steps, horizon),
+        lipschitz=Estimate(steepest, unsettled),
+        bound=_bound(bend, steepest, steps, horizon),
         assumed_bound=_bound(bend, torch.full_like(bend, ASSUMED_LIPSCHITZ), steps, horizon),
         weight_bound=None if attention is None else weight_bound(attention, radius, steps),
     )
@@ -129,4 +121,4 @@ def _bound(bend: Tensor, lipschitz: Tensor, steps: int, horizon: float) -> Tenso
 
 
 def _distances(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> Tensor:
-    return torch.stack([(a - b).reshape(len(a), -1).norm(dim=1) for a, b in zip(some, others, strict=True)])
+    return torch.stack([norms(a - b) for a, b in zip(some, others, strict=True)])

@@ -1,19 +1,19 @@
-"""r = min |d| with argmax z(x + d) != argmax z(x): how far a state may be moved before the head changes its mind."""
+"""r = min |d| with argmax z(x + d) != argmax z(x): how far a state may be moved before the head changes its answer."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError
-from odevit.shapes import Logits
+from odevit.errors import ConfigError, number, whole
+from odevit.objectives.vectors import norms, units, wide
+from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
-"""A step goes this much beyond the boundary it aims at, to see whether it is there."""
+"""How far a step goes beyond the boundary it aims at, to see whether it is there."""
 
 HALVINGS = 12
 """How often a bracket of the boundary is halved: 2^-12 of it is left."""
@@ -24,15 +24,15 @@ class Radius:
     """How far each sample is from another answer.
 
     Args:
-        value: [batch], the shortest way found, and seen to change the answer: the true radius is no larger. Infinite
+        value: [batch], the shortest distance that was seen to change the answer: the true radius is no larger. Infinite
             where nothing within the limit changed it.
-        error: [batch], a way shorter by this, in the same direction, did not change the answer. Says nothing of
-            directions that were not found.
-        direction: [batch, ...], the unit vector of that way; zero where none was found.
+        error: [batch]; in the same direction, a distance shorter by this did not change the answer. It says nothing
+            about directions that were not found.
+        direction: [batch, ...], the unit vector of that direction; zero where none was found.
         answer: [batch], the class of the state as it is.
         rival: [batch], the class just beyond the boundary; -1 where none was found.
         random: [directions, batch], the distances along random directions, infinite beyond the limit. In many
-            dimensions they are far longer than the shortest way.
+            dimensions they are far longer than the shortest one.
     """
 
     value: Tensor
@@ -66,90 +66,85 @@ def contraction_radius(
 ) -> Radius:
     """r = min |d| with argmax z(x + d) != argmax z(x), from above, beside the distances along random directions.
 
-    As long as the answer a stands, d moves on to the nearest boundary as linearised where it is: d - m w / |w|^2, with
-    the margin m = z_c - z_a, its gradient w, and the rival c that is nearest (DeepFool, Moosavi-Dezfooli et al. 2016).
-    From beyond the boundary it moves half the way to the point that is nearest to x, (w.d - m) w / |w|^2, and so turns
-    into a normal. One step is exact for a linear head. Bisection along the best direction has the last word.
+    While the answer is still a, d moves on to the nearest boundary as linearised at x + d: d - m w / |w|^2, with the
+    margin m = z_c - z_a, its gradient w, and the nearest rival c (DeepFool, Moosavi-Dezfooli et al. 2016). From beyond
+    the boundary it moves halfway to the point of it that is nearest to x, (w.d - m) w / |w|^2, and so turns into a
+    normal. One step is exact for a linear head. Bisection along the best direction gives the final value.
 
     Args:
-        logits: a state [batch, ...] to logits; samples may not see each other. With the flow to the end in it, states
-            at earlier times can be asked about. Is called as it is: put a model with dropout in evaluation mode first.
+        logits: states [batch, ...] to logits, each sample on its own. With the flow to the end included, it answers
+            for earlier times. It is called as it is: put a model with dropout in evaluation mode first.
         state: x [batch, ...].
         iterations: how many such steps.
-        rivals: how many classes, the best ones besides the answer, are aimed at; each costs a backward pass a step.
-        directions: how many random ones, the same for every sample.
+        rivals: how many classes, the best ones besides the answer, to aim at; each costs one backward pass per step.
+        directions: how many random directions, the same for every sample.
         limit: how far to look, in units of |x| (of 1 at the origin).
         seed: of the random directions; the global generator is left alone.
     """
     x = state.detach()
     before = logits(x)
-    _check(before, iterations, rivals, directions, limit)
-    answer = before.argmax(dim=-1)
-    size = _norm(x)
+    problems = (
+        whole(1).problem("iterations", iterations)
+        + whole(1).problem("rivals", rivals)
+        + whole(1).problem("directions", directions)
+    )
+    problems += number(above=0).problem("limit", limit)
+    if before.ndim != 2 or before.shape[-1] < 2:
+        problems.append(f"logits {list(before.shape)}; expected [batch, label] with two labels or more")
+    if problems:
+        raise ConfigError("contraction_radius", problems)
+    answer, size = before.argmax(dim=-1), norms(x)
     reach = limit * torch.where(size > 0, size, 1.0)
 
     def classes(d: Tensor) -> Tensor:
         return logits(x + d).argmax(dim=-1)
 
     d = _shortest_way(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
-    ways = [_Way.along(d, classes, answer, start=_norm(d), reach=reach)]
+    crossings = [_crossing(d, classes, answer, norms(d), reach)]
     generator = torch.Generator().manual_seed(seed)
     for _ in range(directions):
         drawn = torch.randn(1, *x.shape[1:], generator=generator, dtype=torch.float64).to(x).expand_as(x)
-        # Hardly ever is a random way shorter than the best one, so the search begins there.
-        ways.append(_Way.along(drawn, classes, answer, start=ways[0].length, reach=reach))
+        # A random direction hardly ever leads out sooner than the best one, so the search begins there.
+        crossings.append(_crossing(drawn, classes, answer, crossings[0][0], reach))
 
-    lengths = torch.stack([way.length for way in ways])
-    best = lengths.argmin(dim=0)
-    samples = torch.arange(len(x), device=x.device)
-    value = lengths[best, samples]
-    direction = torch.stack([way.direction for way in ways])[best, samples]
+    lengths, brackets, beyond, ways = (torch.stack(parts) for parts in zip(*crossings, strict=True))
+    best = lengths.argmin(dim=0), torch.arange(len(x), device=x.device)
     return Radius(
-        value=value,
-        error=torch.stack([way.bracket for way in ways])[best, samples],
-        direction=torch.where(_wide(torch.isfinite(value), x), direction, 0.0),
+        value=lengths[best],
+        error=brackets[best],
+        direction=torch.where(wide(torch.isfinite(lengths[best]), x), ways[best], 0.0),
         answer=answer,
-        rival=torch.stack([way.beyond for way in ways])[best, samples],
+        rival=beyond[best],
         random=lengths[1:],
     )
 
 
-@dataclass(frozen=True)
-class _Way:
-    """Where the answer changes along a direction: infinitely far, or at `length`, give or take `bracket`."""
+def _crossing(
+    d: Tensor, classes: Callable[[Tensor], Tensor], answer: Tensor, start: Tensor, reach: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Where the answer changes along d: at which length, give or take how much, to which class; and d / |d|.
 
-    direction: Tensor
-    length: Tensor
-    bracket: Tensor
-    beyond: Tensor
+    From `start` doubled until the answer changes or the reach is spent, then bisected. Infinite and -1 where it never
+    changes.
+    """
+    unit = units(d)
 
-    @classmethod
-    def along(
-        cls, d: Tensor, classes: Callable[[Tensor], Tensor], answer: Tensor, start: Tensor, reach: Tensor
-    ) -> _Way:
-        """From `start` doubled until the answer changes or the reach is spent, then bisected."""
-        unit = d / _wide(_norm(d).clamp_min(torch.finfo(d.dtype).tiny), d)
+    def beyond(length: Tensor) -> Tensor:
+        return classes(wide(length, d) * unit)
 
-        def beyond(length: Tensor) -> Tensor:
-            return classes(_wide(length, d) * unit)
-
-        low = torch.zeros_like(reach)
-        high = torch.where((start > 0) & (start < reach), start, reach / 64)
+    low = torch.zeros_like(reach)
+    high = torch.where((start > 0) & (start < reach), start, reach / 64)
+    changed = beyond(high) != answer
+    while (~changed & (high < reach)).any():
+        low = torch.where(changed, low, high)
+        high = torch.where(changed, high, torch.minimum(2 * high, reach))
         changed = beyond(high) != answer
-        while (~changed & (high < reach)).any():
-            low = torch.where(changed, low, high)
-            high = torch.where(changed, high, torch.minimum(2 * high, reach))
-            changed = beyond(high) != answer
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            past = beyond(middle) != answer
-            low, high = torch.where(past, low, middle), torch.where(past, middle, high)
-        return cls(
-            direction=unit,
-            length=torch.where(changed, high, torch.inf),
-            bracket=torch.where(changed, high - low, torch.inf),
-            beyond=torch.where(changed, beyond(high), -1),
-        )
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        past = beyond(middle) != answer
+        low, high = torch.where(past, low, middle), torch.where(past, middle, high)
+    length, bracket = (torch.where(changed, distance, torch.inf) for distance in (high, high - low))
+    return length, bracket, torch.where(changed, beyond(high), -1), unit
 
 
 def _shortest_way(
@@ -160,13 +155,13 @@ def _shortest_way(
     for n in range(iterations + 1):
         z, pull = torch.func.vjp(logits, x + d)[:2]
         crossed = z.argmax(dim=-1) != answer
-        shorter = crossed & (_norm(d) < shortest)
-        best = torch.where(_wide(shorter, d), d, best)
-        shortest = torch.where(shorter, _norm(d), shortest)
+        shorter = crossed & (norms(d) < shortest)
+        best = torch.where(wide(shorter, d), d, best)
+        shortest = torch.where(shorter, norms(d), shortest)
         if n < iterations:
             d = (1.0 + OVERSHOOT) * _aim(z, pull, d, answer, crossed, rivals)
-            d = d * _wide((reach / _norm(d).clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1.0), d)
-    return torch.where(_wide(torch.isfinite(shortest), d), best, d)
+            d = d * wide((reach / norms(d).clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1.0), d)
+    return torch.where(wide(torch.isfinite(shortest), d), best, d)
 
 
 def _aim(
@@ -178,36 +173,12 @@ def _aim(
     for rival in z.scatter(-1, answered, -torch.inf).topk(rivals, dim=-1).indices.split(1, dim=-1):
         versus = torch.zeros_like(z).scatter(-1, rival, 1.0).scatter(-1, answered, -1.0)
         margin, (w,) = (z * versus).sum(dim=-1), pull(versus)
-        squared = _norm(w).square().clamp_min(torch.finfo(w.dtype).tiny)
-        onward = d - _wide(margin / squared, w) * w
-        foot = _wide(((w * d).reshape(len(d), -1).sum(dim=1) - margin) / squared, w) * w
-        distance = torch.where(crossed, _norm(foot), _norm(onward - d))
+        squared = norms(w).square().clamp_min(torch.finfo(w.dtype).tiny)
+        onward = d - wide(margin / squared, w) * w
+        foot = wide(((w * d).reshape(len(d), -1).sum(dim=1) - margin) / squared, w) * w
+        distance = torch.where(crossed, norms(foot), norms(onward - d))
         # A flat margin has no direction to offer.
-        nearer = (distance < nearest) & (_norm(w) > 0)
-        aim = torch.where(_wide(nearer, d), torch.where(_wide(crossed, d), (d + foot) / 2, onward), aim)
+        nearer = (distance < nearest) & (norms(w) > 0)
+        aim = torch.where(wide(nearer, d), torch.where(wide(crossed, d), (d + foot) / 2, onward), aim)
         nearest = torch.where(nearer, distance, nearest)
     return aim
-
-
-def _norm(v: Tensor) -> Tensor:
-    return v.reshape(len(v), -1).norm(dim=1)
-
-
-def _wide(scalars: Tensor, like: Tensor) -> Tensor:
-    """[batch] -> [batch, 1, ...], to meet states."""
-    return scalars.view(-1, *[1] * (like.ndim - 1))
-
-
-def _check(logits: Logits, iterations: int, rivals: int, directions: int, limit: float) -> None:
-    """All that is wrong with the arguments, together."""
-    problems = [
-        f"{name}={value!r}; expected a whole number, at least 1"
-        for name, value in (("iterations", iterations), ("rivals", rivals), ("directions", directions))
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1
-    ]
-    if not (math.isfinite(limit) and limit > 0):
-        problems.append(f"limit={limit}; expected a finite number > 0")
-    if logits.ndim != 2 or logits.shape[-1] < 2:
-        problems.append(f"logits {list(logits.shape)}; expected [batch, label] with two labels or more")
-    if problems:
-        raise ConfigError("contraction_radius", problems)

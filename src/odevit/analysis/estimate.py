@@ -1,18 +1,14 @@
-"""A value with its error, and the equation it is measured on: what measurements have in common."""
+"""value +- error, and the equation it is measured on: what measurements have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from odevit.field.dynamics import Dynamics, Field
-from odevit.solver.solve import dynamics_of
-
-Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
-"""What can be measured: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity."""
+from odevit.field.dynamics import Dynamics
+from odevit.solver import Equation, dynamics_of
 
 
 @dataclass(frozen=True)
@@ -26,8 +22,8 @@ class Estimate:
 def measurable(field: Equation, anchor: Tensor) -> Dynamics:
     """dx/dt = f(x, t) of the trajectory that starts at `anchor`, ready for forward derivatives.
 
-    The fused kernel has none; whoever watches the maps gets attention written out. A field in training mode is measured
-    with the dropout masks of one trajectory, and the global generator is as it was.
+    The fused kernel has none, but attention that is observed is computed step by step. A field in training mode is
+    measured with the dropout masks of one trajectory, and the global generator is left as it was.
     """
     with torch.random.fork_rng([anchor.device] if anchor.is_cuda else []):
         return dynamics_of(field, anchor.detach()).observed_by(lambda _: None)

@@ -1,53 +1,98 @@
-"""L(x) = |df/dx|_2: how strongly a field can separate two neighbouring states."""
+"""L(x) = |df/dx|_2: how strongly a field can separate two neighbouring states, measured and bounded."""
 
 from __future__ import annotations
+
+import copy
 
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Estimate as Estimate
-from odevit.field.dynamics import Dynamics, Field
+from odevit.analysis.estimate import Estimate, measurable
+from odevit.field.attention import Attention
+from odevit.objectives.bounds import dot_product
+from odevit.objectives.jasmin import g
+from odevit.objectives.vectors import norms, spectral_norm, units
+from odevit.solver import Equation
+from odevit.tokens import Tokens
 
 
 @torch.no_grad()
 def local_lipschitz(
-    field: Field | Dynamics, x: Tensor, t: float = 0.0, *, x0: Tensor | None = None, iterations: int = 30, seed: int = 0
+    field: Equation, x: Tensor, t: float = 0.0, *, x0: Tensor | None = None, iterations: int = 30, seed: int = 0
 ) -> Estimate:
-    """|J|_2 by power iteration on J^T J, J = df/dx at x, one number a sample [batch].
+    """|J|_2 by power iteration on J^T J, J = df/dx at x, one number per sample [batch].
 
     Samples do not see each other, so the Jacobian of a batch is block-diagonal and one iteration serves all of them.
     The estimate comes from below; `error` says whether it has settled.
 
     Args:
-        field: a field, or the dynamics of a trajectory.
-        x: states [batch, token, dim].
+        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
+        x: states [batch, ...].
         t: the time.
-        x0: where the trajectory started; matters only to a field with a leak, and to that only by its strength.
+        x0: where the trajectory started; matters only to a field with a leak, whose strength alone counts.
         iterations: of the power method.
         seed: of the first direction; the global generator is left alone.
     """
-    dynamics = field if isinstance(field, Dynamics) else field.dynamics(x if x0 is None else x0)
-    # The fused kernel knows no forward derivatives; whoever watches the maps gets attention written out.
-    watched = dynamics.observed_by(lambda _: None)
+    state = x.detach()
+    dynamics = measurable(field, state if x0 is None else x0)
 
     def velocity(state: Tensor) -> Tensor:
-        return watched(state, t)
+        return dynamics(state, t)
 
-    state = x.detach()
     generator = torch.Generator().manual_seed(seed)
-    direction = _unit(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(state))
+    direction = units(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(state))
     previous = value = torch.zeros(len(x), device=x.device, dtype=state.dtype)
     for _ in range(iterations):
         pushed = torch.func.jvp(velocity, (state,), (direction,))[1]
-        previous, value = value, _norm(pushed)
+        previous, value = value, norms(pushed)
         pull = torch.func.vjp(velocity, state)[1]
-        direction = _unit(pull(pushed)[0])
+        direction = units(pull(pushed)[0])
     return Estimate(value.detach(), ((value - previous).abs() / value.clamp_min(1e-12)).detach())
 
 
-def _norm(v: Tensor) -> Tensor:
-    return v.flatten(1).norm(dim=1)
+@torch.no_grad()
+def attention_bound(attention: Attention, x: Tokens) -> Tensor:
+    """|dG/dx|_2 <= |W_O| sqrt( sum_h b_h^2 ), one number per sample [batch], with
+
+        b_h = |P| |W_V| + s |V - mean V| ( max_i g_1(P_i) |(K - mean K) W_Q| + |diag(g_1(P_i)) Q W_K| ).
+
+    For a head O = P V, P = softmax(S), S = s Q K^T, and a change dX of the tokens, in Frobenius norms over them:
+
+    - dO = P dV + dP V, and |P dV| <= |P| |W_V| |dX|.
+    - Row i: dP_i = J_i dS_i with J_i = diag(P_i) - P_i P_i^T, symmetric, |J_i| <= g_1(P_i) <= 1/2 (Yudin et al. 2025).
+    - J_i 1 = 0, so V may be centred: |dP V| <= |V - mean V| |diag(g_1) dS|, and so may K, whose mean moves a row of
+      scores as a whole.
+    - dS = s (dQ K^T + Q dK^T) = s (dX (K W_Q)^T + Q W_K dX^T). Each row of the first part belongs to one token and gets
+      at most the largest g_1; the second part takes its rows' own.
+    - Heads stand side by side, so their squares add up; W_O acts on the whole.
+
+    JaSMin pushes g_1 down, and with it everything here but the first term. Evaluated in double precision, so that
+    rounding does not undo the bound.
+
+    Args:
+        attention: dot-product attention, `field.attention`.
+        x: its input, after the norm.
+    """
+    dot = dot_product(attention)
+    if dot is None:
+        raise ValueError(
+            f"{type(attention).__name__}; expected DotProductAttention, the bound is about attention='dot'"
+        )
+    exact = copy.deepcopy(dot).double()
+    projections = (exact.q_proj, exact.k_proj, exact.v_proj)
+    Q, K, V = (exact.split(projection(x.double())) for projection in projections)
+    W_Q, W_K, W_V = (projection.weight.unflatten(0, (exact.heads, exact.head_dim)) for projection in projections)
+    scale = exact.head_dim**-0.5
+    P = (scale * Q @ K.mT).softmax(dim=-1)
+    # A single token has nothing to choose from: its row is constant.
+    g_1 = g(P, 1) if x.shape[1] > 1 else torch.zeros_like(Q[..., 0])
+
+    through_queries = g_1.amax(dim=-1) * spectral_norm(_centred(K) @ W_Q)
+    through_keys = spectral_norm(g_1.unsqueeze(-1) * Q @ W_K)
+    through_values = spectral_norm(P) * spectral_norm(W_V)
+    heads = through_values + scale * spectral_norm(_centred(V)) * (through_queries + through_keys)
+    return spectral_norm(exact.o_proj.weight) * heads.norm(dim=-1)
 
 
-def _unit(v: Tensor) -> Tensor:
-    return v / _norm(v).clamp_min(1e-30).view(-1, *[1] * (v.ndim - 1))
+def _centred(rows: Tensor) -> Tensor:
+    return rows - rows.mean(dim=-2, keepdim=True)

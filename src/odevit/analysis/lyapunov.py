@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Equation, measurable
-from odevit.errors import ConfigError
+from odevit.analysis.estimate import measurable
+from odevit.errors import DURATION, ConfigError, whole
 from odevit.field.dynamics import Dynamics
-from odevit.solver import FixedStepSolver, Solver, make_solver
+from odevit.objectives.vectors import norms, units
+from odevit.solver import Equation, FixedStepSolver, Solver, make_solver
 
 BLOCKS = 10
 """Into how many stretches of time a measurement is cut to see how much its parts disagree."""
@@ -28,17 +30,15 @@ class Exponents:
         values: [batch, k], in the order in which QR finds them, the largest first once it has converged. NaN where the
             trajectory left the finite numbers; `running` shows when.
         error: [batch, k], the larger of two. Noise: the standard error from the means of `BLOCKS` stretches of time.
-            Drift: how far the mean of the second half is from the whole, which is what directions that were still
-            turning at the beginning have cost. Neither sees correlations as long as the measurement, nor the error of
-            the solver.
+            Drift: how far the mean of the second half is from the whole, which shows the cost of directions that were
+            still turning at first. Neither sees correlations as long as the measurement, nor the solver's error.
         converged: [batch]; whether state, values and errors are finite, and every error is at most `TOLERANCE` times
             the mean size of the local growth rates |log growth| / h, or times 1 / horizon. The latter says that the
             growth over the whole horizon is known within 5%; it lets exponents of zero converge.
         running: [steps, batch, k], the estimate after each step.
         times: when those steps ended; the last one is the time of `state`.
         state: where the trajectory ended.
-        frame: [batch, k, ...], the orthonormal tangent vectors there; with `state` and the last time, a measurement
-            can go on.
+        frame: [batch, k, ...], the orthonormal tangent vectors there; a measurement can go on with all three.
     """
 
     values: Tensor
@@ -51,57 +51,29 @@ class Exponents:
 
     @property
     def maximal(self) -> Tensor:
-        """max_i lambda_i, one number a sample."""
+        """max_i lambda_i, one number per sample."""
         return self.values.amax(dim=1)
 
 
 @dataclass(frozen=True)
 class ClassMean:
-    """The mean of the samples of a class, its standard error (None for a single sample), and how many they are."""
+    """The mean over the samples of a class, its standard error (None for a single sample), and how many there are."""
 
     mean: float
     error: float | None
     count: int
 
 
-def maximal_exponent(
-    field: Equation,
-    x0: Tensor,
-    *,
-    horizon: float,
-    steps: int,
-    solver: str | Solver = "rk4",
-    transient: float = 0.0,
-    t0: float = 0.0,
-    anchor: Tensor | None = None,
-    tokens: slice | None = None,
-    frame: Tensor | None = None,
-    seed: int = 0,
-) -> Exponents:
+def maximal_exponent(field: Equation, x0: Tensor, *, horizon: float, steps: int, **settings: Any) -> Exponents:
     """lambda_1 = 1/T log( |v(T)| / |v(0)| ), the growth of a small perturbation over a time T, per unit of time.
 
-    Negative: it dies out. Positive: it grows, and the trajectory cannot be foretold beyond its Lyapunov time. A random
-    perturbation turns towards the direction that grows most, so over a long time its growth is that of the worst one;
+    Negative: it dies out. Positive: it grows, and the trajectory cannot be predicted beyond its Lyapunov time. A random
+    perturbation turns towards the direction that grows fastest, so over a long time its growth is the largest there is;
     over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at the
     rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
-    state.
-
-    The arguments are those of `lyapunov_spectrum`.
+    state. The arguments are those of `lyapunov_spectrum`.
     """
-    return lyapunov_spectrum(
-        field,
-        x0,
-        1,
-        horizon=horizon,
-        steps=steps,
-        solver=solver,
-        transient=transient,
-        t0=t0,
-        anchor=anchor,
-        tokens=tokens,
-        frame=frame,
-        seed=seed,
-    )
+    return lyapunov_spectrum(field, x0, 1, horizon=horizon, steps=steps, **settings)
 
 
 @torch.no_grad()
@@ -144,11 +116,13 @@ def lyapunov_spectrum(
         frame: tangent vectors to begin with, [batch, k, ...], in place of random ones.
         seed: of the random directions; the global generator is left alone.
     """
-    method = make_solver(solver)
-    _check(method, x0, k, horizon, steps, transient, tokens, frame)
-    assert isinstance(method, FixedStepSolver)  # _check has seen to it
+    method, problems = make_solver(solver), _problems(x0, k, horizon, steps, transient, tokens, frame)
+    if not isinstance(method, FixedStepSolver):
+        problems.insert(0, f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='rk4'")
+    if problems or not isinstance(method, FixedStepSolver):
+        raise ConfigError("the measurement of Lyapunov exponents", problems)
     dynamics = measurable(field, x0 if anchor is None else anchor)
-    # A state that was expanded shares memory between its samples, which forward derivatives do not allow.
+    # An expanded state shares memory between its samples, which forward derivatives do not allow.
     x = x0.detach().contiguous()
     frame, _ = _orthonormal(_random_frame(x, k, tokens, seed) if frame is None else frame.detach())
 
@@ -162,9 +136,8 @@ def lyapunov_spectrum(
         growth.append(stretch)
 
     rates = torch.stack(growth) / h
-    counts = torch.arange(1, steps + 1, device=x.device).view(-1, 1, 1)
-    running = rates.cumsum(dim=0) / counts
-    error = torch.maximum(_noise(rates), _drift(rates))
+    running = rates.cumsum(dim=0) / torch.arange(1, steps + 1, device=x.device).view(-1, 1, 1)
+    error = _uncertainty(rates)
     small = error <= TOLERANCE * rates.abs().mean(dim=0).clamp_min(1.0 / horizon)
     finite = torch.isfinite(running[-1]).all(dim=1) & torch.isfinite(x.reshape(len(x), -1)).all(dim=1)
     return Exponents(
@@ -199,13 +172,13 @@ def by_class(values: Tensor, labels: Tensor) -> dict[int, ClassMean]:
     """mean, standard deviation / sqrt(n), and n of each class that is present.
 
     Args:
-        values: one number a sample [batch]; a NaN among them shows in the mean of its class.
+        values: one number per sample [batch]; a NaN among them shows in the mean of its class.
         labels: the class of each sample [batch].
     """
     if values.ndim != 1 or values.shape != labels.shape:
         raise ValueError(
-            f"values {list(values.shape)} and labels {list(labels.shape)}; expected one number and one class a sample, "
-            "such as exponents.maximal"
+            f"values {list(values.shape)} and labels {list(labels.shape)}; expected one number and one class per "
+            "sample, such as exponents.maximal"
         )
     groups = {int(label): values[labels == label].double() for label in labels.unique()}
     return {
@@ -223,32 +196,24 @@ def _push(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
 
-    def step(state: Tensor) -> Tensor:
-        return solver.step(dynamics, state, t, h).to(x.dtype)
-
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.func.jvp(step, (x,), (v,))[:2]
+        return torch.func.jvp(lambda state: solver.step(dynamics, state, t, h).to(x.dtype), (x,), (v,))[:2]
 
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])
-        pushed = pushed.unsqueeze(1)
-    else:
-        # The state does not depend on the direction: vmap hands out k views of the same one.
-        (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
+        return after, *_orthonormal(pushed.unsqueeze(1))
+    # The state does not depend on the direction: vmap hands out k views of the same one.
+    (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
     return after, *_orthonormal(pushed)
 
 
 def _orthonormal(frame: Tensor) -> tuple[Tensor, Tensor]:
     """Q and log |R_ii| [batch, k] of the vectors of a frame [batch, k, ...]."""
-    columns = frame.reshape(*frame.shape[:2], -1).mT
     if frame.shape[1] == 1:
         # The same as QR, which is slow for one long column.
-        diagonal = columns.norm(dim=1)
-        columns = columns / diagonal.clamp_min(torch.finfo(frame.dtype).tiny).unsqueeze(1)
-    else:
-        columns, triangle = torch.linalg.qr(columns)
-        diagonal = triangle.diagonal(dim1=1, dim2=2).abs()
-    return columns.mT.reshape(frame.shape), diagonal.double().log()
+        return units(frame), norms(frame).unsqueeze(1).double().log()
+    columns, triangle = torch.linalg.qr(frame.reshape(*frame.shape[:2], -1).mT)
+    return columns.mT.reshape(frame.shape), triangle.diagonal(dim1=1, dim2=2).abs().double().log()
 
 
 def _random_frame(x: Tensor, k: int, tokens: slice | None, seed: int) -> Tensor:
@@ -256,42 +221,30 @@ def _random_frame(x: Tensor, k: int, tokens: slice | None, seed: int) -> Tensor:
     frame = torch.randn(1, k, *x.shape[1:], generator=generator, dtype=torch.float64).to(x)
     if tokens is not None:
         inside = torch.zeros_like(frame)
-        inside[:, :, tokens] = 1.0
-        frame = frame * inside
+        inside[:, :, tokens] = frame[:, :, tokens]
+        frame = inside
     return frame.expand(len(x), *frame.shape[1:])
 
 
-def _noise(rates: Tensor) -> Tensor:
-    """std(block means) / sqrt(blocks) of rates [steps, ...]."""
+def _uncertainty(rates: Tensor) -> Tensor:
+    """max( std(block means) / sqrt(blocks), |mean of the second half - mean| ) of rates [steps, ...].
+
+    Without a drift the second is no larger than the first, give or take.
+    """
     means = torch.stack([block.mean(dim=0) for block in rates.tensor_split(min(BLOCKS, len(rates)))])
-    return means.std(dim=0) / math.sqrt(len(means))
+    noise = means.std(dim=0) / math.sqrt(len(means))
+    drift = (rates[len(rates) // 2 :].mean(dim=0) - rates.mean(dim=0)).abs()
+    return torch.maximum(noise, drift)
 
 
-def _drift(rates: Tensor) -> Tensor:
-    """|mean of the second half - mean|. Without a drift it is no larger than the noise, give or take."""
-    return (rates[len(rates) // 2 :].mean(dim=0) - rates.mean(dim=0)).abs()
-
-
-def _check(
-    solver: Solver,
-    x0: Tensor,
-    k: int,
-    horizon: float,
-    steps: int,
-    transient: float,
-    tokens: slice | None,
-    frame: Tensor | None,
-) -> None:
+def _problems(
+    x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
+) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = []
-    if not isinstance(solver, FixedStepSolver):
-        problems.append(f"{type(solver).__name__} chooses its own steps; expected fixed ones, such as solver='rk4'")
-    if not (math.isfinite(horizon) and horizon > 0):
-        problems.append(f"horizon={horizon}; expected a finite time > 0")
+    problems = DURATION.problem("horizon", horizon)
     if not (math.isfinite(transient) and transient >= 0):
         problems.append(f"transient={transient}; expected a finite time >= 0")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
-        problems.append(f"steps={steps!r}; expected a whole number, at least 2: the error compares stretches of time")
+    problems += whole(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):
@@ -302,5 +255,4 @@ def _check(
     if not 1 <= k <= room:
         where = "the state has" if tokens is None else f"tokens={tokens} of {list(x0.shape)} have"
         problems.append(f"k={k}; expected 1 or more, and at most the {room} dimensions that {where}")
-    if problems:
-        raise ConfigError("the measurement of Lyapunov exponents", problems)
+    return problems

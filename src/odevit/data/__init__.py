@@ -3,11 +3,12 @@
 from odevit.data.augment.policy import Augmentation as Augmentation
 from odevit.data.batches import Batches as Batches
 from odevit.data.batches import DeviceBatches as DeviceBatches
+from odevit.data.decode import read_picture as read_picture
 from odevit.data.images import DataSet as DataSet
 from odevit.data.images import Images as Images
-from odevit.data.load import load_data as load_data
-from odevit.data.load import named_sources as named_sources
-from odevit.data.statistics import channel_statistics as channel_statistics
+from odevit.data.images import channel_statistics as channel_statistics
+from odevit.data.loading import load_data as load_data
+from odevit.data.source import named_sources as named_sources
 from odevit.data.stream import ImageStream as ImageStream
-from odevit.data.stream_batches import StreamBatches as StreamBatches
-from odevit.data.stream_batches import make_batches as make_batches
+from odevit.data.stream import StreamBatches as StreamBatches
+from odevit.data.stream import make_batches as make_batches

@@ -1,14 +1,15 @@
-"""x -> (augment(x / 255) - mean) / std: batches a model can eat, made on the device.
+"""x -> (augment(x / 255) - mean) / std: batches ready for a model, made on the device.
 
 An iterable of `{"pixel_values": float32 [B, C, H, W], "labels": ...}`. With an augmentation the labels are soft
-targets float32 [B, K]; without one they are the integers, int64 [B].
+targets float32 [B, K]; without one they are the integers, int64 [B]. Not a DataLoader: it would draw its order
+from a generator, and a set that fits on the device needs no workers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Required, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,45 +17,29 @@ from torch import Tensor
 from odevit.data.augment.policy import Augmentation
 from odevit.data.images import Images
 from odevit.data.plan import EpochPlan
-from odevit.data.prefetch import Batch, prefetched
 
 if TYPE_CHECKING:
     from odevit.data.stream import ImageStream
 
-
-class BatchOptions(TypedDict, total=False):
-    """The keywords of every kind of batches; `Batches` explains them."""
-
-    augmentation: Augmentation | None
-    mean: Required[Sequence[float]]
-    std: Required[Sequence[float]]
-    num_classes: Required[int]
-    seed: int
-    device: torch.device | str
-    shuffle: bool
-    drop_last: bool
-    rank: int
-    world: int
-    repeats: int | None
-    indices: bool
+Batch = dict[str, Tensor]
 
 
 class Batches(ABC):
-    """The batches of an epoch, the same for the same (seed, epoch), whoever asks and wherever it starts.
+    """The batches of an epoch: the same for the same (seed, epoch), on every process and from any starting point.
 
     Args:
-        images: what to make batches of.
-        batch_size: samples of this process in a batch.
+        images: the images to draw from.
+        batch_size: samples per batch on this process.
         augmentation: None for evaluation.
-        mean, std: per channel, fractions of full scale, as `DataSet` has them.
+        mean, std: per channel, fractions of full scale, as in `DataSet`.
         num_classes: length of a soft target.
-        seed: of the order and of the augmentation.
+        seed: decides the order and the augmentation.
         device: where batches are made.
         shuffle: a new order in each epoch.
-        drop_last: leave a partial last batch out.
-        rank, world: this process and how many there are.
+        drop_last: leave out a partial last batch.
+        rank, world: the number of this process, and how many there are.
         repeats: copies of a sample in a batch; None takes the augmentation's.
-        indices: whether a batch also says which samples it holds, under "index".
+        indices: also name the samples of a batch, under "index".
     """
 
     def __init__(
@@ -98,15 +83,15 @@ class Batches(ABC):
         return self.plan.batch_size
 
     def __len__(self) -> int:
-        """Batches in a whole epoch, also when the next pass starts later."""
+        """Batches in a whole epoch, wherever the next pass starts."""
         return len(self.plan)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch the next pass shows; passes do not count on their own."""
+        """Choose the epoch of the next pass; passes do not advance it."""
         self.epoch = epoch
 
     def start_at(self, batch: int) -> None:
-        """Begin the next pass at batch number `batch`; the passes after it begin at 0 again."""
+        """Begin the next pass at batch number `batch`; later passes begin at 0 again."""
         if not 0 <= batch <= len(self):
             raise ValueError(f"start_at({batch}); expected 0 to {len(self)}, the batches of an epoch")
         self._start = batch
@@ -122,23 +107,21 @@ class Batches(ABC):
     def _finish(self, pixels: Tensor, labels: Tensor, epoch: int, positions: Tensor, samples: Tensor) -> Batch:
         images = pixels.to(torch.float32).div_(255)
         if self.augmentation is not None:
-            # The position in the epoch, not the sample, is what draws: copies of a sample then differ.
+            # Hashed by the position in the epoch, not by the sample: copies of a sample then differ.
             images, labels = self.augmentation(
                 images, labels, self.num_classes, seed=self.plan.seed, epoch=epoch, index=positions
             )
         batch = {"pixel_values": (images - self._mean) / self._std, "labels": labels}
-        return {**batch, "index": samples} if self.indices else batch
+        return batch | {"index": samples} if self.indices else batch
 
 
 class DeviceBatches(Batches):
     """Batches of images that all lie on the device as uint8: choosing, augmenting and normalising happen there.
 
-    On CUDA the next batch is made ahead on a side stream; `prefetch=False` makes it when asked for.
+    On CUDA the next batch is made ahead on a side stream, unless `prefetch=False`; `options` as in `Batches`.
     """
 
-    def __init__(
-        self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Unpack[BatchOptions]
-    ) -> None:
+    def __init__(self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Any) -> None:
         super().__init__(images, batch_size, **options)
         on_cuda = self.device.type == "cuda"
         if prefetch and not on_cuda:
@@ -158,3 +141,28 @@ class DeviceBatches(Batches):
         if self.prefetch:
             return prefetched(make, numbers, self.device)
         return map(make, numbers)
+
+
+def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: torch.device) -> Iterator[Batch]:
+    """make(b) for each b: batch b + 1 is made on a side stream while the model works on b. The host never waits."""
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))  # the images were put there by the current stream
+    ahead: tuple[Batch, torch.cuda.Event] | None = None
+    for number in numbers:
+        with torch.cuda.stream(side):
+            made = make(number)
+            ready = side.record_event()
+        if ahead is not None:
+            yield _hand_over(*ahead, device)
+        ahead = (made, ready)
+    if ahead is not None:
+        yield _hand_over(*ahead, device)
+
+
+def _hand_over(batch: Batch, ready: torch.cuda.Event, device: torch.device) -> Batch:
+    current = torch.cuda.current_stream(device)
+    current.wait_event(ready)
+    for tensor in batch.values():
+        # Memory belongs to the stream that made it: tell the allocator who else reads it.
+        tensor.record_stream(current)
+    return batch

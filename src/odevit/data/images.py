@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from odevit.data.stream import ImageStream
+
+_SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
+_BLOCKS = 16
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Images:
         if self.labels.dtype != torch.int64 or self.labels.shape != self.pixels.shape[:1]:
             raise ValueError(
                 f"labels are {self.labels.dtype} {list(self.labels.shape)}; expected torch.int64"
-                f" [{len(self.pixels)}], one for each image"
+                f" [{len(self.pixels)}], one per image"
             )
 
     def __len__(self) -> int:
@@ -55,11 +59,11 @@ class Images:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Everything training and evaluation need to know of a data set.
+    """Everything training and evaluation need to know about a data set.
 
-    `validation` is held out of the training part and is what models are chosen by; `test` is read once, at
-    the end. `mean` and `std` are fractions of full scale, one for each channel, measured on `train` alone.
-    `validation` has length 0 when none was asked for.
+    `validation` is held out of the training part and decides which model is chosen (length 0 when none was asked
+    for); `test` is read once, at the end. `mean` and `std` are fractions of full scale, one per channel, measured
+    on `train` alone.
     """
 
     name: str
@@ -82,3 +86,40 @@ class DataSet:
             f" {len(self.test):,} test; {self.num_classes} classes,"
             f" {self.channels}x{self.image_size}x{self.image_size}"
         )
+
+
+def channel_statistics(
+    images: Images | ImageStream, *, chunk: int = 4096, sample: int = 4096
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """mean_c = sum_k k h_c(k) / n and std_c = sqrt(sum_k (k - mean_c)^2 h_c(k) / n), h_c the histogram of channel c.
+
+    Fractions of full scale (255), float64. Counting levels first keeps the sums in integers: the answer is exact
+    and independent of `chunk`. Images in memory are all counted; of a stream, where every image must be decoded
+    first, about `sample` are.
+    """
+    pixels: Iterable[Tensor]
+    if isinstance(images, Images):
+        pixels = images.pixels.split(chunk)
+    else:
+        pixels = (images[index][0][None] for index in _spread(images, sample))
+    histogram = torch.zeros(images.channels, 256, dtype=torch.int64)
+    for some in pixels:
+        channels = some.transpose(0, 1).flatten(1).cpu()
+        histogram += torch.stack([torch.bincount(channel, minlength=256) for channel in channels])
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    weights = histogram.double() / histogram.sum(1, keepdim=True)
+    mean = (weights * levels).sum(1)
+    variance = (weights * (levels - mean[:, None]).square()).sum(1)
+    std = variance.sqrt().clamp(min=_SMALLEST_STD)
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _spread(images: ImageStream, sample: int) -> list[int]:
+    """Evenly spaced indices; where images lie in blocks, those of a few evenly spaced blocks."""
+    blocks = images.blocks
+    if blocks is None:
+        return list(range(0, len(images), max(1, len(images) // sample)))
+    present = blocks.unique()
+    few = present[:: max(1, len(present) // _BLOCKS)]
+    share = max(1, sample // len(few))
+    return [index for block in few for index in (blocks == block).nonzero().flatten()[:share].tolist()]

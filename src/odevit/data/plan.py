@@ -1,4 +1,4 @@
-"""Which sample stands at which position of an epoch, and which positions are whose: no data, no state.
+"""Which sample stands at which position of an epoch, and which rank takes which positions: no data, no state.
 
     order      = permutation(seed, epoch)                  the samples of an epoch, a pure function of integers
     batch b    = positions [b G, (b + 1) G)                G = batch_size * world
@@ -6,8 +6,10 @@
 
 Repeated augmentation (`repeats` = R > 1): a global batch holds U = ceil(G / R) different samples, position j of
 it sample j mod U, so the copies of a sample stand U positions apart in one global batch (on different ranks,
-when there are some) and neighbours, which mixing pairs, differ. An epoch keeps about N positions and hence
+if there are several) and neighbours, which mixing pairs, differ. An epoch keeps about N positions and hence
 shows about N / R different samples; the next epoch draws others.
+
+By hand: samplers of torch and accelerate keep a generator, and know neither repeats nor blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.data.random import permutation
+from odevit.data.hashing import permutation
 from odevit.errors import ConfigError
 
 _BLOCK_STREAM = -3
-_BLOCKS_AT_ONCE = 8  # fewer than a reader of row groups keeps, so that none is read twice
+_BLOCKS_AT_ONCE = 8  # fewer than `TableRecords` keeps open, so that none is read twice
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,13 @@ class EpochPlan:
         if self.batch_size < 1:
             problems.append(f"batch_size={self.batch_size}; expected 1 or more")
         if self.repeats < 1:
-            problems.append(f"repeats={self.repeats}; expected 1 (each sample once) or more")
+            problems.append(f"repeats={self.repeats}; expected 1 (every sample once) or more")
         if self.world < 1 or not 0 <= self.rank < self.world:
             problems.append(f"rank={self.rank}, world={self.world}; expected 0 <= rank < world")
         if not problems and self.drop_last and self.samples < self.global_batch:
             problems.append(
                 f"batch_size * world = {self.global_batch} is more than the {self.samples} images, and"
-                f" drop_last leaves nothing; say batch_size={max(1, self.samples // self.world)} or less"
+                f" drop_last leaves nothing; set batch_size={max(1, self.samples // self.world)} or less"
             )
         if problems:
             raise ConfigError("the batches", problems)
@@ -68,8 +70,8 @@ class EpochPlan:
     def order(self, epoch: int, device: torch.device | str = "cpu", blocks: Tensor | None = None) -> Tensor:
         """The samples in the order of `epoch`, int64 [N].
 
-        With `blocks` (the block each sample is read with) the blocks are shuffled, taken eight at a time, and
-        shuffled inside: random enough, and each block is read once.
+        With `blocks` (the block each sample is read with) the blocks are shuffled and taken eight at a time, their
+        samples shuffled together: random enough, and each block is read once.
         """
         if not self.shuffle:
             return torch.arange(self.samples, device=device)

@@ -1,37 +1,62 @@
-"""Records: images not decoded yet, and their labels. What every kind of source is turned into first."""
+"""Records: pictures not decoded yet, and their labels. Every source becomes these first."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Encoded = bytes | Path | np.ndarray
 """A picture as it lies in the source: the bytes of a file, the path of one, or uint8 [H, W] or [H, W, 3]."""
+
+_OPEN_SHARDS = 16  # kept by one reader: 16 of the hub's usual 100 to 1000 images are some megabytes
 
 
 class Records(ABC):
     """`read(i)` gives the i-th picture undecoded, `name(i)` what to call it in an error."""
 
     labels: Tensor
+    blocks: Tensor | None = None
+    """Number of the block each sample must be read with (int64 [N]); None when any order costs the same."""
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def blocks(self) -> Tensor | None:
-        """Number of the block each sample must be read with (int64 [N]), None when any order costs the same."""
-        return None
 
     @abstractmethod
     def read(self, index: int) -> Encoded: ...
 
     @abstractmethod
     def name(self, index: int) -> str: ...
+
+    def subset(self, indices: Tensor) -> Records:
+        """The records at `indices` (int64), in that order."""
+        return _Subset(self, indices)
+
+
+class _Subset(Records):
+    def __init__(self, records: Records, indices: Tensor) -> None:
+        self.records = records
+        self.indices = indices
+        self.labels = records.labels[indices]
+        self.blocks = None if records.blocks is None else records.blocks[indices]
+
+    def read(self, index: int) -> Encoded:
+        return self.records.read(int(self.indices[index]))
+
+    def name(self, index: int) -> str:
+        return self.records.name(int(self.indices[index]))
 
 
 class ArrayRecords(Records):
@@ -48,31 +73,72 @@ class ArrayRecords(Records):
         return f"image {index}"
 
 
-class ChosenRecords(Records):
-    """Some of the records of another, by index."""
+@dataclass(frozen=True)
+class Shard:
+    """`rows` rows that are read together: `open()` gives them as a `datasets.Dataset` with undecoded images.
 
-    def __init__(self, records: Records, indices: Tensor) -> None:
-        self.records = records
-        self.indices = indices
-        self.labels = records.labels[indices]
+    Row r is called "row `first` + r of `where`" or, without `where`, by its path. Paths may be relative to `folder`.
+    """
 
-    @property
-    def blocks(self) -> Tensor | None:
-        blocks = self.records.blocks
-        return None if blocks is None else blocks[self.indices]
+    open: Callable[[], Dataset]
+    rows: int
+    where: str | None = None
+    first: int = 0
+    folder: Path = Path()
+
+
+class TableRecords(Records):
+    """The column `column` of `shards`, one after another. Shards are opened when first read; the last few stay open.
+
+    With `in_blocks` opening a shard is costly, and `blocks` says so.
+    """
+
+    def __init__(self, shards: Sequence[Shard], column: str, labels: Tensor, *, in_blocks: bool = False) -> None:
+        self.shards = tuple(shards)
+        self.column = column
+        self.labels = labels
+        self.starts = list(accumulate((shard.rows for shard in shards), initial=0))
+        if in_blocks:
+            self.blocks = torch.repeat_interleave(torch.tensor(self.starts).diff())
+        self._images: OrderedDict[int, Any] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_images": OrderedDict()}  # a worker opens its own shards
 
     def read(self, index: int) -> Encoded:
-        return self.records.read(int(self.indices[index]))
+        image = self._image(index) or {"bytes": None, "path": None}
+        if image["bytes"] is not None:
+            return image["bytes"]
+        if image["path"] is not None:
+            return self._shard(index)[1].folder / image["path"]
+        raise ValueError(f"{self.name(index)} holds no image in column {self.column!r}")
 
     def name(self, index: int) -> str:
-        return self.records.name(int(self.indices[index]))
+        number, shard = self._shard(index)
+        if shard.where is None:
+            return str(self._image(index)["path"])
+        return f"row {shard.first + index - self.starts[number]} of {shard.where}"
+
+    def _shard(self, index: int) -> tuple[int, Shard]:
+        number = bisect_right(self.starts, index) - 1
+        return number, self.shards[number]
+
+    def _image(self, index: int) -> Any:
+        number, shard = self._shard(index)
+        if number not in self._images:
+            # The Arrow column, not dataset[row]: a row costs 10 microseconds instead of 60.
+            self._images[number] = shard.open().with_format("arrow")[:].column(self.column)
+            if len(self._images) > _OPEN_SHARDS:
+                self._images.popitem(last=False)
+        self._images.move_to_end(number)
+        return self._images[number][index - self.starts[number]].as_py()
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set found but not decoded: parts are named as found ("train", "test", "val", ...).
+    """A data set located but not decoded; parts have the names they came with ("train", "test", "val", ...).
 
-    `facts` is what a cached copy depends on: the files with their sizes and times, the columns chosen.
+    `facts` is all that a cached copy depends on: the files with their sizes and times, the columns chosen.
     """
 
     name: str

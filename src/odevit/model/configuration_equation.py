@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from transformers import PreTrainedConfig
 
 from odevit.depth import DEPTHS
-from odevit.errors import is_number, is_whole, unknown_name
+from odevit.errors import PROBABILITY, Expected, broken, number, unknown_name, whole
 from odevit.field import ATTENTIONS, NORMS, VectorField
 from odevit.registry import Registry
 from odevit.solver import SOLVERS, Way
@@ -54,12 +53,24 @@ class EquationConfig(PreTrainedConfig):
     horizon: float | None = 6.0
     odevit_version: str = __version__
 
+    rules: ClassVar[dict[str, Expected]] = {
+        "steps": whole(1),
+        "mlp_ratio": number(above=0),
+        "leak": number(least=0),
+        "residual_scale": number(optional=True),
+        "norm_eps": number(above=0, optional=True),
+        "attention_dropout": PROBABILITY,
+        "hidden_dropout": PROBABILITY,
+        "drop_path": PROBABILITY,
+    }
+    """What the numbers should be; a subclass adds its own."""
+
     @classmethod
     def own_fields(cls) -> list[str]:
         """The names of what this library adds to Hugging Face's configuration, for users to set."""
         classes = [kind for kind in cls.__mro__ if issubclass(kind, EquationConfig)]
         names = [name for kind in classes for name in kind.__annotations__]
-        return [name for name in dict.fromkeys(names) if name != "odevit_version"]
+        return [name for name in dict.fromkeys(names) if name not in ("odevit_version", "rules")]
 
     @property
     def way(self) -> Way:
@@ -79,21 +90,7 @@ class EquationConfig(PreTrainedConfig):
             (SOLVERS, self.solver),
         ]
         problems = [problem for registry, name in named if (problem := registry.problem(name))]
-        problems += self.expect(("steps",), "a whole number, at least 1", lambda value: is_whole(value, 1))
-        problems += self.expect(("mlp_ratio",), "a number > 0", lambda value: is_number(value) and value > 0)
-        problems += self.expect(("leak",), "a number >= 0", lambda value: is_number(value) and value >= 0)
-        problems += self.expect(
-            ("residual_scale",), "None or a number", lambda value: value is None or is_number(value)
-        )
-        problems += self.expect(
-            ("norm_eps",), "None or a number > 0", lambda value: value is None or (is_number(value) and value > 0)
-        )
-        problems += self.expect(
-            ("attention_dropout", "hidden_dropout", "drop_path"),
-            "a probability in [0, 1)",
-            lambda value: is_number(value) and 0 <= value < 1,
-        )
-        return problems
+        return problems + broken(self, self.rules)
 
     def head_problems(self, width: int, heads: int) -> list[str]:
         """Whether the heads divide the width."""
@@ -101,11 +98,6 @@ class EquationConfig(PreTrainedConfig):
             return []
         fitting = [n for n in range(1, 33) if width % n == 0]
         return [f"num_attention_heads={heads} does not divide hidden_size={width}; choose one of {fitting}"]
-
-    def expect(self, names: Iterable[str], wanted: str, fine: Any) -> list[str]:
-        """A sentence for every value that is not as it should be."""
-        values = {name: getattr(self, name) for name in names}
-        return [f"{name}={value!r}; expected {wanted}" for name, value in values.items() if not fine(value)]
 
 
 def one_of(kind: str, name: str, known: tuple[str, ...]) -> list[str]:

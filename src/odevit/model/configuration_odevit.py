@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
-from odevit.errors import ConfigError, is_number, is_whole
+from odevit.errors import PROBABILITY, ConfigError, Expected, broken, number, whole
 from odevit.field import NORMS
 from odevit.model.configuration_equation import EquationConfig, one_of
 from odevit.model.pooling import POOLINGS
@@ -54,6 +54,17 @@ class OdeViTConfig(EquationConfig):
     image_mean: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
     image_std: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
 
+    rules: ClassVar[dict[str, Expected]] = {
+        **EquationConfig.rules,
+        **{
+            name: whole(1)
+            for name in ("hidden_size", "num_attention_heads", "image_size", "num_channels", "patch_size")
+        },
+        "num_register_tokens": whole(),
+        "horizon": number(above=0),
+        "embedding_dropout": PROBABILITY,
+    }
+
     def __post_init__(self, **kwargs: Any) -> None:
         misspelt = [
             f"unknown key {key!r}. Did you mean {near[0]!r}?"
@@ -92,13 +103,6 @@ class OdeViTConfig(EquationConfig):
         if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
             problems.append(problem)
         problems += one_of("init", self.init, ("spectral", "normal"))
-        whole = ("hidden_size", "num_attention_heads", "image_size", "num_channels", "patch_size")
-        problems += self.expect(whole, "a whole number, at least 1", lambda value: is_whole(value, 1))
-        problems += self.expect(("num_register_tokens",), "0 or more", is_whole)
-        problems += self.expect(("horizon",), "a number > 0", lambda value: is_number(value) and value > 0)
-        problems += self.expect(
-            ("embedding_dropout",), "a probability in [0, 1)", lambda value: is_number(value) and 0 <= value < 1
-        )
         if problems:
             return problems  # what follows computes with these numbers
 
@@ -117,9 +121,5 @@ class OdeViTConfig(EquationConfig):
             problems.append(f"pooling={self.pooling!r} needs use_cls_token=True; or choose pooling={free}")
         if self.register_positions and not self.num_register_tokens:
             problems.append("register_positions=True, but num_register_tokens=0; set one of the two")
-        problems += self.expect(
-            ("image_mean", "image_std"),
-            f"{self.num_channels} numbers, one per channel",
-            lambda values: len(values) == self.num_channels,
-        )
-        return problems
+        channels = Expected(f"{self.num_channels} numbers, one per channel", lambda v: len(v) == self.num_channels)
+        return problems + broken(self, {"image_mean": channels, "image_std": channels})

@@ -61,9 +61,8 @@ class Embedding(nn.Module):
         if layout.grid == own.grid:
             return self.positions
         before, after = self.positions[:, own.cls], self.positions[:, own.registers]
-        grid = self.positions[:, own.patches].unflatten(1, own.grid).permute(0, 3, 1, 2)
-        grid = F.interpolate(grid.float(), size=layout.grid, mode="bicubic", align_corners=False).to(grid.dtype)
-        return torch.cat([before, grid.flatten(2).transpose(1, 2), after], dim=1)
+        patches = stretched(self.positions[:, own.patches], own.grid, layout.grid)
+        return torch.cat([before, patches, after], dim=1)
 
     def _checked_layout(self, pixels: Pixels, interpolate: bool) -> TokenLayout:
         size, stride = self.config.image_size, self.tokenizer.stride
@@ -85,3 +84,10 @@ class Embedding(nn.Module):
                     f"pass sizes that {stride} divides"
                 )
         return self.layout(height, width)
+
+
+def stretched(positions: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:
+    """Positions [1, patch, dim] that were learned on one grid of patches, interpolated to another."""
+    image = positions.unflatten(1, grid).permute(0, 3, 1, 2)
+    image = F.interpolate(image.float(), size=other, mode="bicubic", align_corners=False).to(positions.dtype)
+    return image.flatten(2).transpose(1, 2)

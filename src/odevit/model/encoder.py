@@ -15,6 +15,7 @@ from odevit.depth import DEPTHS, Depth
 from odevit.field import VectorField
 from odevit.model.configuration_equation import make_field
 from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.embedding import stretched
 from odevit.solver import Solution, Way
 from odevit.tokens import Logits, TokenLayout, Tokens
 
@@ -114,9 +115,7 @@ class OdeEncoder(nn.Module):
                     f"there are {count} patches, and the student's positions were learned on a grid of "
                     f"{own.grid[0]}x{own.grid[1]}; expected that grid or a square one: resize the images"
                 )
-            grid = positions.unflatten(1, own.grid).permute(0, 3, 1, 2)
-            grid = F.interpolate(grid.float(), size=(side, side), mode="bicubic", align_corners=False).to(grid.dtype)
-            positions = grid.flatten(2).transpose(1, 2)
+            positions = stretched(positions, own.grid, (side, side))
         return F.pad(positions, (0, 0, before, after))
 
 

@@ -56,7 +56,7 @@ def initialise_average(
     if not problems:
         weights = [_folded(_parts(block), config) for block in blocks]
         target = dict(field.named_parameters())
-        mean = {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}
+        mean = {name: torch.stack([block[name].float() for block in weights]).mean(0) for name in weights[0]}
         problems = [
             f"{name} has the shape {tuple(value.shape)} in the teacher and {tuple(target[name].shape)} in the field"
             + (f"; pass mlp_ratio={value.shape[0] / width:g}" if name.endswith("up_proj.weight") else "")
@@ -77,28 +77,28 @@ def initialise_average(
 
 def _differences(config: OdeStudentConfig, block: nn.Module, width: int, heads: int | None) -> list[str]:
     """What makes the mean of such blocks no such field, as sentences."""
-    found = []
+    problems = []
     if config.hidden_size != width:
-        found.append(f"hidden_size={config.hidden_size}, the teacher's is {width}; leave it out")
+        problems.append(f"hidden_size={config.hidden_size}, the teacher's is {width}; leave it out")
     if config.num_attention_heads != heads:
-        found.append(f"num_attention_heads={config.num_attention_heads}, the teacher's is {heads}; leave it out")
+        problems.append(f"num_attention_heads={config.num_attention_heads}, the teacher's is {heads}; leave it out")
     if config.attention != "dot":
-        found.append(f"attention={config.attention!r}, the teacher's is 'dot'; pass attention='dot'")
+        problems.append(f"attention={config.attention!r}, the teacher's is 'dot'; pass attention='dot'")
     kinds = {_norm_kind(block.get_submodule(owner)) for owner in _owners(block, ("norm1", "norm2"))}
     if kinds != {config.norm}:
         teachers = ", ".join(sorted(repr(kind) for kind in kinds)) or "not to be found"
-        found.append(f"norm={config.norm!r}, the teacher's is {teachers}")
+        problems.append(f"norm={config.norm!r}, the teacher's is {teachers}")
     if OTHER_ORDERS.search(type(block).__name__):
-        found.append(f"the teacher's {type(block).__name__} does not compute x + G(n(x)), then x + F(n(x))")
+        problems.append(f"the teacher's {type(block).__name__} does not compute x + G(n(x)), then x + F(n(x))")
     unknown = [name for name, _ in block.named_parameters() if _part(name) is None]
     if unknown:
-        found.append(f"the teacher's blocks have parts that a field has not: {', '.join(unknown[:8])}")
+        problems.append(f"the teacher's blocks have parts that a field has not: {', '.join(unknown[:8])}")
     have = {part for name, _ in block.named_parameters() if (part := _part(name)) is not None}
     have |= {"q_proj", "k_proj", "v_proj"} if "qkv" in have else set()
     missing = [part for part in PARTS if part not in have and part not in ("qkv", "scale1", "scale2")]
     if missing:
-        found.append(f"the teacher's blocks have no {', '.join(missing)}")
-    return found
+        problems.append(f"the teacher's blocks have no {', '.join(missing)}")
+    return problems
 
 
 def _part(name: str) -> str | None:
@@ -119,16 +119,16 @@ def _owners(block: nn.Module, parts: Sequence[str]) -> Iterator[str]:
 
 def _parts(block: nn.Module) -> dict[str, Tensor]:
     """The weights of a block: "q_proj.weight", "norm1.bias", "scale1", ...; a fused qkv is taken apart."""
-    found: dict[str, Tensor] = {}
+    parts: dict[str, Tensor] = {}
     for name, value in block.named_parameters():
         part, leaf = _part(name), name.rpartition(".")[2]
         assert part is not None  # _differences has seen to it
         if part == "qkv":
-            for each, piece in zip("qkv", value.chunk(3), strict=True):
-                found[f"{each}_proj.{leaf}"] = piece
+            for letter, piece in zip("qkv", value.chunk(3), strict=True):
+                parts[f"{letter}_proj.{leaf}"] = piece
         else:
-            found[part if part.startswith("scale") else f"{part}.{leaf}"] = value
-    return found
+            parts[part if part.startswith("scale") else f"{part}.{leaf}"] = value
+    return parts
 
 
 def _folded(parts: dict[str, Tensor], config: OdeStudentConfig) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from odevit.field import NORMS
 from odevit.model.configuration_equation import make_field
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
-from odevit.model.pooling import POOLINGS
+from odevit.model.pooling import POOLINGS, ClsPooling, MeanPooling
 from odevit.model.processor import make_image_processor
 from odevit.model.protocol import Askable
 from odevit.model.weights import initialise, refuse_foreign_weights
@@ -199,7 +199,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
             )
 
 
-class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):  # type: ignore[misc]
+class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
     """OdeViTModel with a linear head."""
 
     def __init__(self, config: OdeViTConfig) -> None:
@@ -222,9 +222,8 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):  # type: ign
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
         return self.classifier(self.odevit.readout(state, layout)[1])
 
-    def reading(self, state: Tokens) -> tuple[Tensor, str]:
-        pooling = self.odevit.pooling
-        return pooling.weights(self.odevit.norm(state), self.layout()), pooling.query
+    def reading(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
+        return reading_of(self, state, layout or self.layout())
 
     def forward(
         self,
@@ -251,3 +250,15 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):  # type: ign
             stats=encoded.stats,
         )
         return output if return_dict is None or return_dict else output.to_tuple()
+
+
+def reading_of(model: nn.Module, state: Tokens, layout: TokenLayout) -> tuple[Tensor, str]:
+    """w [batch, token], how much each token counts in what the head of any ViT reads, and who that is, in words.
+
+    A model that holds an encoder of ours says how it pools; others read CLS, or the mean of the patches without one.
+    """
+    encoder = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
+    if encoder is not None:
+        return encoder.pooling.weights(encoder.norm(state), layout), encoder.pooling.query
+    pooling = (ClsPooling if layout.has_cls else MeanPooling)(state.shape[-1])
+    return pooling.weights(state, layout), pooling.query

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
@@ -21,7 +22,7 @@ from odevit.model.bridge import Crossing, crossed_by, make_bridge
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.encoder import OdeEncoder
 from odevit.model.legacy import is_legacy_student, legacy_config
-from odevit.model.modeling_odevit import OdeViTModel
+from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import describe, rebuild
 from odevit.model.processor import PROCESSOR, make_image_processor, read_processor
 from odevit.model.protocol import Askable
@@ -31,7 +32,7 @@ from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
-class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
+class OdeStudent(PreTrainedModel, Askable):
     """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
 
     A copy of a ViT whose list of blocks is one equation. Only the equation is trained: everything else is the
@@ -101,18 +102,10 @@ class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
         return with_registers(self.outer_layout(height, width), self.config.registers)
 
-    def reading(self, state: Tokens) -> tuple[Tensor, str]:
-        weights = state.new_zeros(state.shape[:2])
-        outside, layout = self.outside(state), self.outer_layout()
-        base = next((module for module in self.model.modules() if isinstance(module, OdeViTModel)), None)
-        if base is not None:
-            weights[:, : outside.shape[1]] = base.pooling.weights(base.norm(outside), layout)
-            return weights, base.pooling.query
-        if layout.has_cls:
-            weights[:, layout.cls] = 1.0
-            return weights, "CLS"
-        weights[:, layout.patches] = 1.0 / layout.num_patches
-        return weights, "mean of patches"
+    def reading(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
+        outer = self.outer_layout(*(self._size_of(layout) or self.anatomy.size))
+        weights, query = reading_of(self.model, self.outside(state), outer)
+        return F.pad(weights, (0, state.shape[1] - weights.shape[1])), query
 
     # What its teacher's side is asked.
 
@@ -263,7 +256,7 @@ class OdeStudent(PreTrainedModel, Askable):  # type: ignore[misc]
             if is_legacy_student(folder) and kwargs.get("config") is None:
                 kwargs["config"] = legacy_config(folder, original)
         if original is not None:
-            config = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
+            config: Any = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
             given, expected = describe(original)[0]["class"], config.base["class"]
             if given != expected:
                 raise ValueError(

@@ -62,13 +62,13 @@ def _find(source: str, name: str, download: bool) -> Path | None:
     if not source:  # made from a configuration; Path("") would be the current folder
         return None
     if Path(source).is_dir():
-        path = Path(source) / name
-        return path if path.is_file() else None
+        file = Path(source) / name
+        return file if file.is_file() else None
     try:
-        found = hf_hub_download(source, name) if download else try_to_load_from_cache(source, name)
+        path = hf_hub_download(source, name) if download else try_to_load_from_cache(source, name)
     except (OSError, ValueError):  # no such file, or no name of a repository
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def statistics_of(processor: dict[str, Any] | None, model: nn.Module) -> PixelStatistics | None:

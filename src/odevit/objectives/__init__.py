@@ -1,7 +1,8 @@
-"""What is asked of a trajectory besides the right answer: functions of tensors, and costs for the solver's loop."""
+"""What is asked of a trajectory besides the right answer: functions of tensors, and penalties for the solver's loop."""
 
-from odevit.objectives.attention import attention_kl as attention_kl
-from odevit.objectives.attention import attention_l1 as attention_l1
+from odevit.objectives.attention_matching import attention_kl as attention_kl
+from odevit.objectives.attention_matching import attention_l1 as attention_l1
+from odevit.objectives.attention_matching import mass_threshold as mass_threshold
 from odevit.objectives.bounds import approximation_bound as approximation_bound
 from odevit.objectives.bounds import curvature as curvature
 from odevit.objectives.bounds import weight_bound as weight_bound
@@ -9,7 +10,7 @@ from odevit.objectives.jacobian import JacobianNorm as JacobianNorm
 from odevit.objectives.jasmin import JaSMin as JaSMin
 from odevit.objectives.jasmin import g as g
 from odevit.objectives.jasmin import jasmin as jasmin
-from odevit.objectives.logits import logit_kl as logit_kl
+from odevit.objectives.matching import logit_kl as logit_kl
 from odevit.objectives.matching import path_matching as path_matching
 from odevit.objectives.settling import Settling as Settling
 from odevit.objectives.transport import Transport as Transport

@@ -10,9 +10,9 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, number, whole
 from odevit.field.attention import Attention, CosineAttention, DotProductAttention
-from odevit.objectives.precision import at_least_single
+from odevit.objectives.vectors import at_least_single, norms, spectral_norm
 
 
 @overload
@@ -33,7 +33,7 @@ def approximation_bound(
     The paper prints e^{L-1}, which is smaller than (e^L - 1) for L > 0.46 and no bound then; its code has e^L - 1.
 
     Args:
-        curvature: C, the largest |x''| along the solution; a number, or one a sample.
+        curvature: C, the largest |x''| along the solution; a number, or one per sample.
         lipschitz: L, a Lipschitz constant of the field around it, in the same norm. With an L that is merely assumed
             (the paper takes 0.5) the result is a yardstick and not a bound.
         steps: N.
@@ -47,25 +47,26 @@ def approximation_bound(
         for name, value in (("curvature", curvature), ("lipschitz", lipschitz))
         if not (torch.as_tensor(value) >= 0).all()
     ]
-    problems += _step_problems(steps) + _positive("horizon", horizon)
+    problems += whole(1).problem("steps", steps) + number(above=0).problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_bound", problems)
 
-    if isinstance(lipschitz, Tensor):
-        growth: float | Tensor = _growth(at_least_single(lipschitz) * horizon)
-    else:
-        growth = _growth(torch.tensor(lipschitz * horizon, dtype=torch.float64)).item()
-    return curvature * growth * (horizon**2 / (2 * steps))
+    L = lipschitz if isinstance(lipschitz, Tensor) else torch.tensor(lipschitz, dtype=torch.float64)
+    exponent = at_least_single(L) * horizon
+    # (e^z - 1) / z is 1 at z = 0, where neither it nor its gradient may be a NaN.
+    divisor = torch.where(exponent == 0, 1.0, exponent)
+    growth = torch.where(exponent == 0, 1.0, torch.expm1(divisor) / divisor)
+    return curvature * (growth if isinstance(lipschitz, Tensor) else growth.item()) * (horizon**2 / (2 * steps))
 
 
 def curvature(states: Sequence[Tensor], times: Sequence[float]) -> Tensor:
-    """max_n | 2 ( (x_{n+1} - x_n) / h_n - (x_n - x_{n-1}) / h_{n-1} ) / (h_n + h_{n-1}) |, one number a sample.
+    """max_n | 2 ( (x_{n+1} - x_n) / h_n - (x_n - x_{n-1}) / h_{n-1} ) / (h_n + h_{n-1}) |, one number per sample.
 
     The second difference quotient of a saved trajectory, exact for a parabola on any grid. The norm is the Euclidean
-    one over all tokens and channels of a sample: the one in which spectral norms are Lipschitz constants, so that C and
-    L of `approximation_bound` speak of the same thing. The quotient is a mean of x'' around t_n and never more than its
-    largest value: it approaches the C of eq. (8) from below as the grid is refined. In single precision the rounding of
-    the states, divided by h^2, ends that at some point. (The released code takes h = N in place of 1/N.)
+    one over all tokens and channels of a sample, the one in which spectral norms are Lipschitz constants, so that C and
+    L of `approximation_bound` belong together. The quotient is a mean of x'' around t_n and never more than its largest
+    value: it approaches the C of eq. (8) from below as the grid is refined, until in single precision the rounding of
+    the states, divided by h^2, takes over. (The released code takes h = N in place of 1/N.)
 
     Args:
         states: three or more states [batch, ...], such as `solution.states` with save="all".
@@ -85,10 +86,10 @@ def curvature(states: Sequence[Tensor], times: Sequence[float]) -> Tensor:
     if problems:
         raise ConfigError("curvature", problems)
 
-    xs = [at_least_single(state).reshape(len(state), -1) for state in states]
+    xs = [at_least_single(state) for state in states]
     slopes = [(b - a) / gap for (a, b), gap in zip(itertools.pairwise(xs), gaps, strict=True)]
     bends = [
-        (2.0 / (before + after) * (right - left)).norm(dim=-1)
+        norms(2.0 / (before + after) * (right - left))
         for (left, right), (before, after) in zip(itertools.pairwise(slopes), itertools.pairwise(gaps), strict=True)
     ]
     return torch.stack(bends).amax(dim=0)
@@ -114,40 +115,29 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
         lipschitz: L; the paper takes 0.5.
     """
     problems = [] if lipschitz >= 0 else [f"lipschitz={lipschitz}; expected a number >= 0"]
-    problems += _positive("radius", radius) + _step_problems(steps)
-    # Cosine attention has the same matrices, but its scores do not grow with them.
-    if not isinstance(attention, DotProductAttention) or isinstance(attention, CosineAttention):
+    problems += number(above=0).problem("radius", radius) + whole(1).problem("steps", steps)
+    dot = dot_product(attention)
+    if dot is None:
         problems.append(f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot'")
-    if problems:
+    if dot is None or problems:
         raise ConfigError("weight_bound", problems)
-    assert isinstance(attention, DotProductAttention)  # the problems above would have said so
 
     q, k, v = (
-        at_least_single(projection.weight).unflatten(0, (attention.heads, attention.head_dim))
-        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+        at_least_single(projection.weight).unflatten(0, (dot.heads, dot.head_dim))
+        for projection in (dot.q_proj, dot.k_proj, dot.v_proj)
     )
     # |W_K^T W_Q| = |R_K R_Q^T| with W^T = (orthonormal) R: matrices of d x d in place of D x D.
-    scores = _spectral_norm(torch.linalg.qr(k.mT).R @ torch.linalg.qr(q.mT).R.mT)
-    root = math.sqrt(attention.head_dim)
-    bend = radius**2 * _spectral_norm(v) * (radius * scores + root) / (steps**2 * root)
+    scores = spectral_norm(torch.linalg.qr(k.mT).R @ torch.linalg.qr(q.mT).R.mT)
+    root = math.sqrt(dot.head_dim)
+    bend = radius**2 * spectral_norm(v) * (radius * scores + root) / (steps**2 * root)
     return approximation_bound(bend.amax(), lipschitz, steps)
 
 
-def _growth(L: Tensor) -> Tensor:
-    """(e^L - 1) / L, 1 at L = 0."""
-    still = L == 0
-    divisor = torch.where(still, torch.ones_like(L), L)
-    return torch.where(still, torch.ones_like(L), torch.expm1(divisor) / divisor)
+def dot_product(attention: object) -> DotProductAttention | None:
+    """The attention if its scores are dot products, None otherwise.
 
-
-def _spectral_norm(matrices: Tensor) -> Tensor:
-    return torch.linalg.matrix_norm(matrices, ord=2)
-
-
-def _step_problems(steps: int) -> list[str]:
-    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
-    return [] if whole else [f"steps={steps!r}; expected a whole number, at least 1"]
-
-
-def _positive(name: str, value: float) -> list[str]:
-    return [] if math.isfinite(value) and value > 0 else [f"{name}={value}; expected a finite number > 0"]
+    Cosine attention has the same matrices, but its scores do not grow with them.
+    """
+    if isinstance(attention, DotProductAttention) and not isinstance(attention, CosineAttention):
+        return attention
+    return None

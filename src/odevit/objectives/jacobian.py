@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.objectives.precision import at_least_single
-from odevit.solver.penalty import Penalty, Step
+from odevit.objectives.vectors import at_least_single
+from odevit.solver import PENALTIES, Penalty, Step
 
 
+@PENALTIES.register("jacobian")
 @dataclass(frozen=True)
 class JacobianNorm(Penalty):
     """r = |f(x + d v) - f(x)|^2 / (d^2 numel), v ~ N(0, 1): E r = |J|_F^2 / numel + O(d^2).
@@ -20,12 +21,14 @@ class JacobianNorm(Penalty):
     f is the forcing without the leak, whose Jacobian is a constant.
 
     Args:
-        distance: d over the root mean square of the state. Too small drowns in the rounding of half precision.
+        distance: d relative to the root mean square of the state; a small one drowns in half precision's rounding.
     """
 
     distance: float = 0.03
 
-    def __call__(self, step: Step) -> Tensor:
+    draws_noise = True
+
+    def running(self, step: Step) -> Tensor:
         x = step.before
         length = self.distance * at_least_single(x.detach()).square().mean().sqrt()
         moved = x + (length * torch.randn_like(x)).to(x.dtype)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.objectives.precision import FLOOR, at_least_single
-from odevit.shapes import AttentionMap
-from odevit.solver.penalty import Penalty, Step
+from odevit.objectives.vectors import FLOOR, at_least_single
+from odevit.solver import PENALTIES, Penalty, Step
+from odevit.tokens import AttentionMap
 
 
 def g(rows: Tensor, k: int) -> Tensor:
@@ -31,7 +31,7 @@ def g(rows: Tensor, k: int) -> Tensor:
 def jasmin(maps: AttentionMap, k: int = 2) -> Tensor:
     """mean over batch and heads of max_i log( g_1(P_i) / g_k(P_i) ); k = 0: of max_i log g_1(P_i).
 
-    k >= 2 pushes rows flat: it is 0, its minimum, where the k + 1 largest probabilities are equal. k = 0 bounds the
+    k >= 2 flattens rows: the loss is 0, its minimum, where the k + 1 largest probabilities are equal. k = 0 bounds the
     norm of the Jacobian itself, but log g_1 falls without limit as a row becomes one-hot: it rewards collapsed
     attention, and leads there from any row whose largest probability is well above 1/2.
 
@@ -45,19 +45,20 @@ def jasmin(maps: AttentionMap, k: int = 2) -> Tensor:
     """
     _check_k(k)
     _check_keys(max(k, 1), maps.shape[-1])
-    # The gradient of a maximum is that of the largest row: the others are ranked without a graph, then forgotten.
+    # The gradient of a maximum is that of the largest row: the others are ranked without a graph and dropped.
     with torch.no_grad():
         sharpest = _sharpness(maps, k).argmax(dim=-1)
     index = sharpest[..., None, None].expand(*sharpest.shape, 1, maps.shape[-1])
     return _sharpness(maps.gather(-2, index), k).mean()
 
 
+@PENALTIES.register("jasmin")
 @dataclass(frozen=True)
 class JaSMin(Penalty):
     """1/T int jasmin(P(t)) dt, the mean over the maps that each step makes: solve(..., penalties={"jasmin": JaSMin()}).
 
     Args:
-        k: 0, or 2 and more; see `jasmin` for what each asks. 0 rewards collapse.
+        k: 0, or 2 and more; see `jasmin` for what each value does. 0 rewards collapse.
     """
 
     k: int = 2
@@ -67,7 +68,7 @@ class JaSMin(Penalty):
     def __post_init__(self) -> None:
         _check_k(self.k)
 
-    def __call__(self, step: Step) -> Tensor:
+    def running(self, step: Step) -> Tensor:
         if not step.attentions:
             raise ValueError(
                 "JaSMin looks at attention maps and the field made none; integrate a field with attention, such as "

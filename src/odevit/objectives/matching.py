@@ -1,18 +1,17 @@
-"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2: a student's trajectory passes through a teacher's hidden states."""
+"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2 and KL(q || p): a student follows its teacher's states and its answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from odevit.errors import ConfigError
-from odevit.model.layout import TokenLayout
-from odevit.objectives.precision import at_least_single
-from odevit.shapes import Tokens
+from odevit.objectives.vectors import at_least_single
+from odevit.tokens import Logits, TokenLayout, Tokens
 
 
 def path_matching(
@@ -34,7 +33,7 @@ def path_matching(
         student: its states at the checkpoints.
         teacher: the states to be reached there. It may lack the registers, as long as none are matched.
         layout: where the student's tokens stand.
-        cls, patches, registers: weights; a group of weight 0 is not looked at.
+        cls, patches, registers: weights; a group of weight 0 is ignored.
 
     Returns:
         `loss`, and without gradient: the mean error of each group that was matched, under its name and unweighted, and
@@ -42,7 +41,15 @@ def path_matching(
     """
     weights = {"cls": cls, "patches": patches, "registers": registers}
     places = {"cls": layout.cls, "patches": layout.patches, "registers": layout.registers}
-    problems = _weight_problems(weights, places) + _state_problems(student, teacher, layout, registers)
+    problems = []
+    for group, weight in weights.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            problems.append(f"{group}={weight}; expected a weight >= 0")
+        elif weight > 0 and places[group].start == places[group].stop:
+            problems.append(f"{group}={weight}, but the layout has no such tokens; pass {group}=0.0")
+    if not problems and not any(weights.values()):
+        problems.append("all weights are 0, nothing would be matched; pass cls=1.0, say")
+    problems += _state_problems(student, teacher, layout, registers)
     if problems:
         raise ConfigError("path_matching", problems)
 
@@ -56,20 +63,25 @@ def path_matching(
     return {"loss": checkpoints.mean(), **means, "checkpoints": checkpoints.detach()}
 
 
+def logit_kl(student: Logits, teacher: Logits, temperature: float = 1.0) -> dict[str, Tensor]:
+    """T^2 KL(softmax(z_teacher / T) || softmax(z_student / T)), the mean over the batch (Hinton et al. 2015).
+
+    T^2 keeps the size of the gradient when T changes. No gradient reaches the teacher.
+    """
+    if student.ndim != 2 or student.shape != teacher.shape:
+        raise ValueError(
+            f"logits of the student {list(student.shape)} and of the teacher {list(teacher.shape)}; expected two of "
+            "[batch, label] with the same labels"
+        )
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature={temperature}; expected a finite number > 0, 1 leaves the logits as they are")
+    log_p = F.log_softmax(at_least_single(student) / temperature, dim=-1)
+    log_q = F.log_softmax(at_least_single(teacher.detach()) / temperature, dim=-1)
+    return {"loss": temperature**2 * F.kl_div(log_p, log_q, reduction="batchmean", log_target=True)}
+
+
 def _error(x: Tokens, y: Tokens, place: slice) -> Tensor:
     return F.mse_loss(at_least_single(x[:, place]), at_least_single(y[:, place].detach()))
-
-
-def _weight_problems(weights: Mapping[str, float], places: Mapping[str, slice]) -> list[str]:
-    problems = []
-    for group, weight in weights.items():
-        if not (math.isfinite(weight) and weight >= 0):
-            problems.append(f"{group}={weight}; expected a weight >= 0")
-        elif weight > 0 and places[group].start == places[group].stop:
-            problems.append(f"{group}={weight}, but the layout has no such tokens; pass {group}=0.0")
-    if not problems and not any(weights.values()):
-        problems.append("all weights are 0, nothing would be matched; pass cls=1.0, say")
-    return problems
 
 
 def _state_problems(
@@ -84,10 +96,11 @@ def _state_problems(
     # Registers stand last: a teacher that has none still has its CLS and its patches where the student has them.
     counts = {len(layout)} if registers > 0 else {len(layout), layout.patches.stop}
     for i, (x, y) in enumerate(zip(student, teacher, strict=True)):
-        given = f"checkpoint {i}: student {list(x.shape)}, teacher {list(y.shape)}"
-        if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0] or x.shape[2] != y.shape[2]:
-            problems.append(f"{given}; expected two of [batch, token, dim] with the same batch and dim")
-        elif x.shape[1] != len(layout) or y.shape[1] not in counts:
-            allowed = " or ".join(str(count) for count in sorted(counts))
-            problems.append(f"{given}; expected {len(layout)} tokens of the student and {allowed} of the teacher")
+        comparable = x.ndim == y.ndim == 3 and x.shape[::2] == y.shape[::2]
+        if not (comparable and x.shape[1] == len(layout) and y.shape[1] in counts):
+            problems.append(
+                f"checkpoint {i}: student {list(x.shape)}, teacher {list(y.shape)}; expected two of [batch, token, dim]"
+                f" with the same batch and dim, {len(layout)} tokens of the student and "
+                f"{' or '.join(map(str, sorted(counts)))} of the teacher"
+            )
     return problems

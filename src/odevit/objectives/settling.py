@@ -8,27 +8,28 @@ import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.objectives.precision import at_least_single
-from odevit.solver.exponential_euler import ExponentialEuler
-from odevit.solver.penalty import Penalty, Step
+from odevit.objectives.vectors import at_least_single, norms, units, wide
+from odevit.solver import PENALTIES, ExponentialEuler, Penalty
 
 
+@PENALTIES.register("settling")
 @dataclass(frozen=True)
 class Settling(Penalty):
-    """mean max(0, lambda + margin)^2,  lambda = log( |d_k| / |d_0| ) / (k h), d the distance of two neighbours.
+    """mean max(0, lambda + margin)^2,  lambda = log( |d_k| / |d_0| ) / (k h), d the distance between two neighbours.
 
-    Where the largest exponent is negative a state comes to rest, whatever disturbs it. The last state of a trajectory
-    goes on for `waiting` steps, so that nothing is asked of the way to its answer. A random disturbance is carried
-    along for `turning` more, which turn it towards the direction that grows most. Only the `counted` steps after that
-    have a gradient, and only that of the field. Two neighbouring trajectories in place of a derivative: fused attention
-    and compiled fields have no second one. The steps are exponential Euler's, which rests where the equation does.
+    Where the largest exponent is negative, a state comes to rest whatever disturbs it. The trajectory is continued for
+    `waiting` steps beyond its end, so that nothing is asked of the path to its answer. A random disturbance is then
+    carried along for `turning` steps, which turn it towards the direction that grows fastest. Only the `counted` steps
+    after that have a gradient, and only with respect to the field. Two neighbouring trajectories stand in for a
+    derivative: fused attention and compiled fields have no second one. The steps are those of exponential Euler, which
+    rests where the equation does.
 
     Args:
-        margin: how much below zero is asked for, per unit of time.
+        margin: how far below zero the growth rate should be, per unit of time.
         step: h.
         waiting, turning: steps without gradient, before and after the disturbance.
         counted: steps whose growth counts.
-        distance: of the neighbours, over the size of the state.
+        distance: between the neighbours, relative to the size of the state.
     """
 
     margin: float = 0.1
@@ -38,35 +39,25 @@ class Settling(Penalty):
     counted: int = 2
     distance: float = 0.01
 
-    def __call__(self, step: Step) -> Tensor:
-        if step.left > 0:
-            return step.after.new_zeros(())
-        dynamics = step.dynamics.anchored(step.dynamics.anchor.detach())
-        t = step.t + step.h
-        x = at_least_single(step.after.detach())
+    def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
+        solver, dynamics = ExponentialEuler(), dynamics.anchored(dynamics.anchor.detach())
+
+        def advance(x: Tensor) -> Tensor:
+            return solver.step(dynamics, x, t, self.step)
+
         # In half precision the disturbance would be lost in the rounding of the field.
-        with torch.autocast(x.device.type, enabled=False):
-            growth = self._growth(dynamics, x, t)
+        with torch.autocast(state.device.type, enabled=False):
+            with torch.no_grad():
+                x = at_least_single(state)
+                for _ in range(self.waiting):
+                    x = advance(x)
+                length = self.distance * norms(x)
+                neighbour = x + wide(length, x) * units(torch.randn_like(x))
+                for _ in range(self.turning):
+                    x, neighbour = advance(x), advance(neighbour)
+                    neighbour = x + wide(length, x) * units(neighbour - x)
+            for _ in range(self.counted):
+                x, neighbour = advance(x), advance(neighbour)
+        growth = norms(neighbour - x) / length
         rate = growth.clamp_min(1e-12).log() / (self.counted * self.step)
-        # The loop takes the mean over the steps, and this is the cost of all of them.
-        return step.steps * (rate + self.margin).clamp_min(0.0).square().mean()
-
-    def _growth(self, dynamics: Dynamics, x: Tensor, t: float) -> Tensor:
-        """|d_k| / |d_0| of each sample."""
-        solver = ExponentialEuler()
-        with torch.no_grad():
-            for _ in range(self.waiting):
-                x = solver.step(dynamics, x, t, self.step)
-            length = self.distance * x.flatten(1).norm(dim=1)
-            disturbed = x + _of_length(torch.randn_like(x), length)
-            for _ in range(self.turning):
-                x, disturbed = (solver.step(dynamics, each, t, self.step) for each in (x, disturbed))
-                disturbed = x + _of_length(disturbed - x, length)
-        for _ in range(self.counted):
-            x, disturbed = (solver.step(dynamics, each, t, self.step) for each in (x, disturbed))
-        return (disturbed - x).flatten(1).norm(dim=1) / length
-
-
-def _of_length(direction: Tensor, length: Tensor) -> Tensor:
-    size = direction.flatten(1).norm(dim=1).clamp_min(1e-30)
-    return direction * (length / size).view(-1, *[1] * (direction.ndim - 1))
+        return (rate + self.margin).clamp_min(0.0).square().mean()

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from odevit.errors import Expected, broken, number, whole
 from odevit.field.dynamics import Dynamics
 from odevit.solver.method import Solver
 from odevit.solver.runge_kutta import Tableau, combine
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
 """A step is aimed a little short of the tolerance and changes by at most these factors at a time."""
@@ -39,26 +39,24 @@ class AdaptiveSolver(Solver):
     tableau: ClassVar[Tableau]
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name}={value}; expected {wanted}"
-            for name, value, wanted, fine in (
-                ("rtol", self.rtol, "a number >= 0", self.rtol >= 0),
-                ("atol", self.atol, "a number > 0", self.atol > 0),
-                ("max_steps", self.max_steps, "at least 1", self.max_steps >= 1),
-                ("min_step", self.min_step, "a fraction of the horizon in (0, 1)", 0 < self.min_step < 1),
-            )
-            if not fine
-        ]
+        rules = {
+            "rtol": number(least=0),
+            "atol": number(above=0),
+            "max_steps": whole(1),
+            "min_step": Expected("a fraction of the horizon in (0, 1)", number(above=0, below=1).fine),
+        }
+        problems = broken(self, rules)
         if problems:
             raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
 
     def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: Save) -> Solution:
         """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for."""
         span = t1 - t0
-        targets = [(n, t0 + span * n / stops) for n in sorted(save.chosen(stops)) if n > 0]
+        chosen = save.chosen(stops)
+        targets = [(n, t0 + span * n / stops) for n in sorted(chosen) if n > 0]
         if not targets or targets[-1][0] != stops:
             targets.append((stops, t1))
-        states, times = ([x0], [t0]) if 0 in save.chosen(stops) else ([], [])
+        states, times = ([x0], [t0]) if 0 in chosen else ([], [])
 
         maps: list[Tensor] = []
         if save.attentions:
@@ -96,17 +94,16 @@ class AdaptiveSolver(Solver):
                     )
             if failure is not None:
                 break
-            if n in save.chosen(stops):
+            if n in chosen:
                 states.append(x)
                 times.append(t)
-        kept = [state.detach() for state in states] if save.detach else states
         return Solution(
             state=x,
             time=t,
             stats=Stats(nfe=nfe, steps=accepted, rejected=rejected),
-            states=tuple(kept),
+            states=tuple(state.detach() for state in states) if save.detach else tuple(states),
             times=tuple(times),
-            attentions=tuple(each.detach() for each in maps) if save.detach else tuple(maps),
+            attentions=tuple(map_.detach() for map_ in maps) if save.detach else tuple(maps),
             failure=failure,
         )
 

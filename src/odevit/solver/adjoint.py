@@ -10,8 +10,7 @@ from torch import Tensor
 from odevit.field.dynamics import Dynamics
 from odevit.solver.embedded import Dopri5
 from odevit.solver.method import Solver
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 
 
 def integrate_with_adjoint(
@@ -66,7 +65,8 @@ def integrate_with_adjoint(
             if accepted + rejected >= limit:
                 raise _GaveUpError(float(t), x)
 
-    chosen = sorted(save.chosen(stops) | {0, stops})
+    wanted = save.chosen(stops)
+    chosen = sorted(wanted | {0, stops})
     grid = torch.tensor([t0 + (t1 - t0) * n / stops for n in chosen], dtype=torch.float64, device=x0.device)
     tracked = [tensor for tensor in (*parameters, dynamics.anchor) if tensor.requires_grad]
     try:
@@ -90,13 +90,13 @@ def integrate_with_adjoint(
                 "Raise `max_steps` or loosen `rtol` and `atol`."
             ),
         )
-    kept = [i for i, n in enumerate(chosen) if n in save.chosen(stops)]
+    saved = [i for i, n in enumerate(chosen) if n in wanted]
     return Solution(
         state=path[-1],
         time=t1,
         stats=Stats(evaluations, accepted, rejected),
-        states=tuple(path[i].detach() if save.detach else path[i] for i in kept),
-        times=tuple(float(grid[i]) for i in kept),
+        states=tuple(path[i].detach() if save.detach else path[i] for i in saved),
+        times=tuple(float(grid[i]) for i in saved),
     )
 
 

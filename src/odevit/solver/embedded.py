@@ -23,7 +23,7 @@ TSIT_B = (
 @SOLVERS.register("dopri5")
 @dataclass(frozen=True)
 class Dopri5(AdaptiveSolver):
-    """Dormand and Prince (1980). Order 5 with an error estimate of order 4; six evaluations a step."""
+    """Dormand and Prince (1980). Order 5 with an error estimate of order 4; six evaluations per step."""
 
     order = 5
     tableau = Tableau(
@@ -45,7 +45,7 @@ class Dopri5(AdaptiveSolver):
 @SOLVERS.register("tsit5")
 @dataclass(frozen=True)
 class Tsit5(AdaptiveSolver):
-    """Tsitouras (2011). Order 5 with an error estimate of order 4; six evaluations a step, as Dopri5."""
+    """Tsitouras (2011). Order 5 with an error estimate of order 4; six evaluations per step, as Dopri5."""
 
     order = 5
     tableau = Tableau(

@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from odevit.field.dynamics import Dynamics
 from odevit.solver.method import FixedStepSolver
 from odevit.solver.penalty import Penalty, Step
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 from odevit.solver.stop import Departures, Stop
 from odevit.tokens import Logits
 
@@ -61,6 +60,7 @@ class FixedStepLoop:
         self._saved = save.chosen(steps)
         self._running = {name: penalty for name, penalty in penalties.items() if penalty.is_running()}
         self._watched = save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
+        self._noisy = any(penalty.draws_noise for penalty in self._running.values())
 
     def run(self, x0: Tensor) -> Solution:
         """Integrate from `x0`."""
@@ -108,10 +108,10 @@ class FixedStepLoop:
         if recompute:
             for start, end in _cut(first, last):
                 # The state is an argument of its own: inside a tuple checkpoint would keep every one of them alive.
-                # No randomness inside a step: the dropout masks of the trajectory were drawn before it.
+                # The dropout masks of the trajectory were drawn before it: only a penalty can be random in a step.
                 part = checkpoint(
                     self._walk, x, costs, start, end, end - start > 1,
-                    use_reentrant=False, preserve_rng_state=False,
+                    use_reentrant=False, preserve_rng_state=self._noisy,
                 )  # fmt: skip
                 x, costs = part.x, part.costs
                 states.extend(part.states)
@@ -142,11 +142,12 @@ class FixedStepLoop:
 
     def _totals(self, end: Stretch) -> dict[str, Tensor]:
         """Every penalty's cost along the way and at the end, together."""
-        totals = dict(zip(self._running, end.costs, strict=True))
+        running = dict(zip(self._running, end.costs, strict=True))
+        totals = {}
         for name, penalty in self.penalties.items():
+            totals[name] = running.get(name, end.x.new_zeros(()))
             if penalty.is_terminal():
-                cost = penalty.terminal(self.dynamics, end.x, self.t1)
-                totals[name] = totals[name] + cost if name in totals else cost
+                totals[name] = totals[name] + penalty.terminal(self.dynamics, end.x, self.t1)
         return totals
 
     def _time(self, n: int) -> float:

@@ -46,6 +46,8 @@ class Penalty:
 
     needs_attentions: ClassVar[bool] = False
     """Whether it looks at attention maps; they cost the fused kernel, so they are made only when needed."""
+    draws_noise: ClassVar[bool] = False
+    """Whether its running cost draws random numbers, which a recomputed step must draw again."""
 
     def running(self, step: Step) -> Tensor:
         """r: the cost of one step per unit of time. The loop takes the mean, so that N does not matter."""

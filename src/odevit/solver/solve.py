@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, whole
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver.adaptive import AdaptiveSolver
 from odevit.solver.adjoint import integrate_with_adjoint
 from odevit.solver.loop import FixedStepLoop
 from odevit.solver.method import FixedStepSolver, Solver, make_solver
 from odevit.solver.penalty import Penalty
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution
+from odevit.solver.solution import Save, Solution
 from odevit.solver.stop import Stop, make_stop
-from odevit.solver.way import step_problems
 from odevit.tokens import Logits
 
 Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
@@ -100,7 +98,7 @@ def _problems(
     problems = []
     fixed = isinstance(solver, FixedStepSolver)
     if steps is not None:
-        problems += step_problems(steps)
+        problems += whole(1).problem("steps", steps)
     elif fixed:
         problems.append(f"{type(solver).__name__} makes fixed steps and needs to know how many; pass steps=12, say")
     if not (math.isfinite(t0) and math.isfinite(t1)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from odevit.errors import ConfigError, is_number, is_whole
+from odevit.errors import DURATION, ConfigError, broken, whole
 from odevit.solver.method import SOLVERS, FixedStepSolver, Solver, make_solver
 
 
@@ -26,11 +26,9 @@ class Way:
     horizon: float
 
     def __post_init__(self) -> None:
-        problems = step_problems(self.steps)
+        problems = broken(self, {"steps": whole(1), "horizon": DURATION})
         if not isinstance(self.solver, Solver) and (problem := SOLVERS.problem(self.solver)):
             problems.append(problem)
-        if not (is_number(self.horizon) and self.horizon > 0):
-            problems.append(f"horizon={self.horizon!r}; expected a finite time > 0")
         if problems:
             raise ConfigError("the way to integrate", problems)
 
@@ -70,8 +68,3 @@ class Way:
 
     def __str__(self) -> str:
         return f"{self.name}, {self.steps} steps, T = {self.horizon:g}"
-
-
-def step_problems(steps: object) -> list[str]:
-    """What is wrong with a number of steps, as sentences."""
-    return [] if is_whole(steps, 1) else [f"steps={steps!r}; expected a whole number, at least 1"]

@@ -1,4 +1,4 @@
-"""Several runs through Hydra's multirun and whichever launcher it is given."""
+"""Several runs through Hydra's multirun, with any of its launchers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import hydra
 from omegaconf import DictConfig
 
-from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, to_recipe
+from odevit.train.classifier import train_recipe
+from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, store_schema, to_recipe
 from odevit.train.recipe import Recipe
-from odevit.train.run import train_recipe
 
 
 def sweep(words: Sequence[str]) -> None:
-    """`odevit train --multirun seed=0,1,2 hydra/launcher=...`: one run for each combination."""
+    """`odevit train --multirun seed=0,1,2 hydra/launcher=...`: one run per combination."""
+    store_schema(Recipe, CONFIG_NAME)
 
     @hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     def one(config: DictConfig) -> None:

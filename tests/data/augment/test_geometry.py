@@ -7,9 +7,7 @@ import math
 import pytest
 import torch
 
-from odevit.data.augment.affine import affine_matrix, compose, random_affine, warp
-from odevit.data.augment.crop import random_crop
-from odevit.data.augment.flip import random_flip
+from odevit.data.augment.geometry import affine_matrix, compose, random_affine, random_crop, random_flip, warp
 
 IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 U = torch.rand(8, 6, generator=torch.Generator().manual_seed(1))

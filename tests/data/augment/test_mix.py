@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data.augment.beta import symmetric_beta
-from odevit.data.augment.mix import cutmix, mixup, partner_of
-from odevit.data.augment.targets import soft_targets
+from odevit.data.augment.mix import cutmix, mixup, partner_of, soft_targets, symmetric_beta
 
 COUNT = 64
 LABELS = torch.arange(COUNT) % 7

@@ -115,9 +115,9 @@ def test_all_problems_at_once() -> None:
 
 
 def test_mixing_needs_both_a_kind_and_a_probability() -> None:
-    with pytest.raises(ConfigError, match=r"say mixup=0\.8 or cutmix=1\.0 too"):
+    with pytest.raises(ConfigError, match=r"set mixup=0\.8 or cutmix=1\.0 too"):
         Augmentation(mix_probability=0.5)
-    with pytest.raises(ConfigError, match=r"say mix_probability=0\.5 too"):
+    with pytest.raises(ConfigError, match=r"set mix_probability=0\.5 too"):
         Augmentation(mixup=0.5)
 
 

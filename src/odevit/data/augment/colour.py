@@ -1,7 +1,7 @@
-"""x' = blend(degenerate(x), x, amount), pixel by pixel; the amount is one number a sample, [B].
+"""x' = blend(degenerate(x), x, amount), pixel by pixel; the amount is one number per sample, [B].
 
 Amount 1 is the identity for brightness, contrast, saturation and sharpness. Images are in 0..1 and stay there.
-Histogram equalisation is not here: on a device it needs atomic counts, which are slow.
+Histogram equalisation is missing on purpose: on a device it needs atomic counts, which are slow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def grey(images: Tensor) -> Tensor:
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
     """x amount."""
-    return (images * _each(amount)).clamp(0, 1)
+    return (images * _wide(amount)).clamp(0, 1)
 
 
 def contrast(images: Tensor, amount: Tensor) -> Tensor:
     """m + (x - m) amount, m the mean luma of the image."""
-    # Summed as whole levels: integers add up to the same in any order, so the batch size cannot be seen.
+    # Summed as whole levels: integers add up to the same in any order, so the batch size cannot show.
     levels = (grey(images) * 255).round().to(torch.int64)
     pixels = images.shape[-2] * images.shape[-1]
     mean = levels.sum((1, 2, 3)).to(images.dtype) / (255 * pixels)
-    return _blend(_each(mean), images, amount)
+    return _blend(_wide(mean), images, amount)
 
 
 def saturation(images: Tensor, amount: Tensor) -> Tensor:
@@ -42,19 +42,19 @@ def saturation(images: Tensor, amount: Tensor) -> Tensor:
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
     """s + (x - s) amount, s the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13; the border stays."""
-    inner = images[:, :, 1:-1, 1:-1]
-    smooth = (9 * F.avg_pool2d(images, 3, stride=1) + 4 * inner) / 13
-    return _blend(_framed(smooth, images), images, amount)
+    smooth = images.clone()
+    smooth[:, :, 1:-1, 1:-1] = (9 * F.avg_pool2d(images, 3, stride=1) + 4 * images[:, :, 1:-1, 1:-1]) / 13
+    return _blend(smooth, images, amount)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """1 - x where x >= threshold."""
-    return torch.where(images >= _each(threshold), 1 - images, images)
+    return torch.where(images >= _wide(threshold), 1 - images, images)
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest `bits` (0..8, whole) of each 8-bit level."""
-    step = torch.exp2(8 - _each(bits).double()).to(images.dtype)
+    step = torch.exp2(8 - _wide(bits).double()).to(images.dtype)
     return ((images * 255).round() / step).floor() * step / 255
 
 
@@ -72,20 +72,12 @@ def colour_jitter(images: Tensor, u: Tensor, probability: float, strength: float
     """
     amounts = 1 + strength * (2 * u[1:4] - 1)
     changed = saturation(contrast(brightness(images, amounts[0]), amounts[1]), amounts[2])
-    return torch.where(_each(u[0] < probability), changed, images)
+    return torch.where(_wide(u[0] < probability), changed, images)
 
 
 def _blend(degenerate: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    return (degenerate + (images - degenerate) * _each(amount)).clamp(0, 1)
+    return (degenerate + (images - degenerate) * _wide(amount)).clamp(0, 1)
 
 
-def _framed(inner: Tensor, images: Tensor) -> Tensor:
-    height, width = images.shape[-2:]
-    rows = torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device)
-    inside = ((rows > 0) & (rows < height - 1))[:, None] & ((columns > 0) & (columns < width - 1))[None, :]
-    return torch.where(inside, F.pad(inner, (1, 1, 1, 1)), images)
-
-
-def _each(amount: Tensor) -> Tensor:
+def _wide(amount: Tensor) -> Tensor:
     return amount[:, None, None, None]

@@ -1,26 +1,23 @@
 """images, labels -> flip, affine, RandAugment, crop, colour, erasing, mixing -> images', soft targets.
 
 What happens to a sample is decided by (seed, epoch, its position in the epoch) and by nothing else: not by the
-batch size (mixing pairs neighbours, so an even one), the rank, the device or the point a run was resumed at.
+batch size (as long as it is even: mixing pairs neighbours), the rank, the device or where a run was resumed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from odevit.data.augment.affine import random_affine
-from odevit.data.augment.beta import symmetric_beta
+from odevit.data.augment.boxes import random_erasing
 from odevit.data.augment.colour import colour_jitter
-from odevit.data.augment.crop import random_crop
-from odevit.data.augment.erasing import random_erasing
-from odevit.data.augment.flip import random_flip
-from odevit.data.augment.mix import cutmix, mixup
+from odevit.data.augment.geometry import random_affine, random_crop, random_flip
+from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
 from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
-from odevit.data.augment.targets import soft_targets
-from odevit.data.random import uniforms
+from odevit.data.hashing import uniforms
 from odevit.errors import ConfigError
 
 # Each augmentation has its own random numbers: turning one on does not change what another does.
@@ -35,7 +32,7 @@ _RANDAUGMENT = 32  # and all after it
 
 @dataclass
 class Augmentation:
-    """What is done to training images. Everything off, as by default, is the identity with one-hot targets."""
+    """What is done to training images. The default, everything off, is the identity with one-hot targets."""
 
     crop: int = 0
     """Random crop of the image padded by this many mirrored pixels."""
@@ -52,36 +49,29 @@ class Augmentation:
     colour: float = 0.0
     """Probability of a change of brightness, contrast and saturation."""
     mixup: float = 0.0
-    """alpha of the Beta(alpha, alpha) mixup weights are drawn from; 0 is no mixup."""
+    """alpha of the Beta(alpha, alpha) from which mixup weights are drawn; 0 turns mixup off."""
     cutmix: float = 0.0
-    """alpha of the Beta(alpha, alpha) cutmix areas are drawn from; 0 is no cutmix."""
+    """alpha of the Beta(alpha, alpha) from which cutmix areas are drawn; 0 turns cutmix off."""
     mix_probability: float = 0.0
-    """Probability that a sample is mixed; mixup and cutmix, when both are on, share it equally."""
+    """Probability that a sample is mixed, shared equally by mixup and cutmix when both are on."""
     label_smoothing: float = 0.0
     """Share of a target spread over all classes."""
     repeats: int = 1
     """Differently augmented copies of a sample in a batch (see `EpochPlan`)."""
 
     def __post_init__(self) -> None:
-        problems = [_range_problem(field.name, getattr(self, field.name)) for field in fields(self)]
-        said = [problem for problem in problems if problem is not None]
-        if not said:
+        checks = (_range_problem(field.name, getattr(self, field.name)) for field in fields(self))
+        problems = [problem for problem in checks if problem is not None]
+        if not problems:
             if self.mix_probability > 0 and self.mixup == 0 and self.cutmix == 0:
-                said.append("mix_probability > 0 but mixup and cutmix are 0; say mixup=0.8 or cutmix=1.0 too")
+                problems.append("mix_probability > 0 but mixup and cutmix are 0; set mixup=0.8 or cutmix=1.0 too")
             if self.mix_probability == 0 and (self.mixup > 0 or self.cutmix > 0):
-                said.append("mixup or cutmix > 0 but mix_probability is 0; say mix_probability=0.5 too")
-        if said:
-            raise ConfigError("Augmentation", said)
+                problems.append("mixup or cutmix > 0 but mix_probability is 0; set mix_probability=0.5 too")
+        if problems:
+            raise ConfigError("Augmentation", problems)
 
     def __call__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        num_classes: int,
-        *,
-        seed: int,
-        epoch: int | Tensor,
-        index: Tensor,
+        self, images: Tensor, labels: Tensor, num_classes: int, *, seed: int, epoch: int | Tensor, index: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Augmented images and soft targets float32 [B, K].
 
@@ -89,8 +79,8 @@ class Augmentation:
             images: float [B, C, H, W] in 0..1.
             labels: int64 [B].
             num_classes: K.
-            seed, epoch, index: what the randomness is a function of; `index` int64 [B], one number a sample.
-                When this is compiled or captured, `epoch` is an int64 tensor [], so that it can change.
+            seed, epoch, index: what the randomness is a function of; `index` int64 [B], one number per
+                sample. In a compiled or captured call `epoch` is an int64 tensor [], so that it can change.
         """
         targets = soft_targets(labels, num_classes, self.label_smoothing)
         if not self._draws():
@@ -133,24 +123,24 @@ class Augmentation:
         )
 
 
-_PROBABILITIES = ("erasing", "affine", "colour", "mix_probability")
 _WHOLE = {"crop": 0, "randaugment_ops": 0, "repeats": 1}
+_HIGHEST = {
+    "randaugment_magnitude": (MAXIMUM, f"0 to {MAXIMUM}"),
+    "mixup": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
+    "cutmix": (16, "0 (off) or the alpha of a Beta distribution up to 16"),
+    "label_smoothing": (math.nextafter(1, 0), "0 up to, not including, 1"),
+}
 
 
 def _range_problem(name: str, value: object) -> str | None:
-    """The sentence that is wrong with `name=value`, or None."""
+    """What is wrong with `name=value`, as a sentence, or None."""
     if name == "flip":
         return None if isinstance(value, bool) else f"flip={value!r}; expected True or False"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{name}={value!r}; expected a number"
-    if name in _WHOLE and (not isinstance(value, int) or value < _WHOLE[name]):
-        return f"{name}={value!r}; expected a whole number, {_WHOLE[name]} or more"
-    if name in _PROBABILITIES and not 0 <= value <= 1:
-        return f"{name}={value!r}; expected a probability from 0 to 1"
-    if name == "label_smoothing" and not 0 <= value < 1:
-        return f"label_smoothing={value!r}; expected 0 up to, not including, 1"
-    if name == "randaugment_magnitude" and not 0 <= value <= MAXIMUM:
-        return f"randaugment_magnitude={value!r}; expected 0 to {MAXIMUM}"
-    if name in ("mixup", "cutmix") and not 0 <= value <= 16:
-        return f"{name}={value!r}; expected 0 (off) or the alpha of a Beta distribution up to 16"
-    return None
+    if name in _WHOLE:
+        fits, expected = isinstance(value, int) and value >= _WHOLE[name], f"a whole number, {_WHOLE[name]} or more"
+    else:
+        highest, expected = _HIGHEST.get(name, (1, "a probability from 0 to 1"))
+        fits = 0 <= value <= highest
+    return None if fits else f"{name}={value!r}; expected {expected}"

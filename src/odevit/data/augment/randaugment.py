@@ -1,4 +1,4 @@
-"""x' = c_n( .. c_1( x(A p) ) ): n operations drawn at random a sample, all of one magnitude.
+"""x' = c_n( .. c_1( x(A p) ) ): n operations drawn at random per sample, all of one magnitude.
 
 RandAugment (Cubuk et al. 2019). The geometric ones among the n are composed into a single map A and sampled
 once; the colour ones follow in the order drawn. The magnitude counts 0..30, as in the paper.
@@ -7,29 +7,19 @@ once; the colour ones follow in the order drawn. The magnitude counts 0..30, as 
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from odevit.data.augment import colour
-from odevit.data.augment.affine import affine_matrix, compose, warp
+from odevit.data.augment.geometry import affine_matrix, compose, warp
 
 OPERATIONS = (
-    "identity",
-    "rotate",
-    "shear_x",
-    "shear_y",
-    "shift_x",
-    "shift_y",
-    "brightness",
-    "contrast",
-    "saturation",
-    "sharpness",
-    "solarize",
-    "posterize",
-    "autocontrast",
-)
-"""What is drawn from, each with the same chance."""
+    "identity", "rotate", "shear_x", "shear_y", "shift_x", "shift_y", "brightness", "contrast", "saturation",
+    "sharpness", "solarize", "posterize", "autocontrast",
+)  # fmt: skip
+"""What is drawn from, with equal chances."""
 
 MAXIMUM = 30
 NUMBERS_PER_OPERATION = 2
@@ -41,6 +31,8 @@ def rand_augment(images: Tensor, u: Tensor, operations: int, magnitude: float) -
     level = magnitude / MAXIMUM
     chosen = [(u[2 * n] * len(OPERATIONS)).floor() for n in range(operations)]
     signs = [torch.where(u[2 * n + 1] < 0.5, -1.0, 1.0) for n in range(operations)]
+    if operations == 0:
+        return images
     images = _move(images, chosen, signs, level)
     for choice, sign in zip(chosen, signs, strict=True):
         images = _recolour(images, choice, sign, level)
@@ -48,7 +40,7 @@ def rand_augment(images: Tensor, u: Tensor, operations: int, magnitude: float) -
 
 
 def _move(images: Tensor, chosen: list[Tensor], signs: list[Tensor], level: float) -> Tensor:
-    matrix, moved = None, None
+    matrices, geometric = [], []
     for choice, sign in zip(chosen, signs, strict=True):
         # Of each operation's five parameters at most one is not zero.
         amounts = [math.radians(30), 0.3, 0.3, 0.45, 0.45]
@@ -56,13 +48,10 @@ def _move(images: Tensor, chosen: list[Tensor], signs: list[Tensor], level: floa
             torch.where(choice == number, sign * (level * amount), 0.0)
             for number, amount in zip(_GEOMETRIC, amounts, strict=True)
         ]
-        one = affine_matrix(*parameters)
-        is_geometric = (choice >= _GEOMETRIC.start) & (choice < _GEOMETRIC.stop)
-        matrix = one if matrix is None else compose(matrix, one)
-        moved = is_geometric if moved is None else moved | is_geometric
-    if matrix is None or moved is None:
-        return images
-    return torch.where(moved[:, None, None, None], warp(images, matrix), images)
+        matrices.append(affine_matrix(*parameters))
+        geometric.append((choice >= _GEOMETRIC.start) & (choice < _GEOMETRIC.stop))
+    moved = torch.stack(geometric).any(0)
+    return torch.where(moved[:, None, None, None], warp(images, reduce(compose, matrices)), images)
 
 
 def _recolour(images: Tensor, choice: Tensor, sign: Tensor, level: float) -> Tensor:

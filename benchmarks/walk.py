@@ -1,0 +1,86 @@
+"""How far does a reader have to walk? Functions, files and changes of folder behind one call.
+
+    python -m benchmarks.walk OUT.json
+
+Counts, for `model(x)`, predict, train, distill and analyze on digits, the functions of odevit that are called
+(comprehensions and lambdas aside), the files they stand in, and how often the folder changes from one function to the
+next in the order in which they are called for the first time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import odevit
+
+ROOT = Path(odevit.__file__).parent
+SMALL = ["device=cpu", "model.hidden_size=16", "model.num_attention_heads=2", "train.epochs=1"]
+
+
+class Walk:
+    """The functions of odevit in the order of their first call, imports aside."""
+
+    def __init__(self) -> None:
+        self.functions: dict[tuple[str, str, int], None] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(str(ROOT)):
+            self.functions.setdefault((code.co_filename, code.co_name, code.co_firstlineno))
+
+    def numbers(self) -> dict[str, int]:
+        files = [str(Path(file).relative_to(ROOT)) for file, _, _ in self.functions]
+        folders = [os.path.dirname(file) or file for file in files]
+        changes = sum(here != there for here, there in pairwise(folders))
+        return {"functions": len(files), "files": len(set(files)), "folder_changes": changes}
+
+
+def walked(call: Callable[[], Any]) -> dict[str, int]:
+    walk = Walk()
+    sys.setprofile(walk)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return walk.numbers()
+
+
+def main() -> None:
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from odevit.cli import main as command
+
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        command(["train", "out=run", *SMALL])
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("digit.png")
+        model = odevit.OdeViTForImageClassification.from_pretrained("run").eval()
+        teacher = ["teacher_train.epochs=1", "model.steps=2", "student.steps=2", "train.steps=[2]", "compare=false"]
+        walks = {
+            "model(x)": walked(lambda: model(torch.zeros(1, 3, 8, 8))),
+            "predict": walked(lambda: command(["predict", "digit.png", "model=run"])),
+            "train": walked(lambda: command(["train", "out=again", *SMALL])),
+            "distill": walked(lambda: command(["distill", "out=student", *SMALL, *teacher])),
+            "analyze": walked(lambda: command(["analyze", "run", "limit=16", "device=cpu"])),
+        }
+        os.chdir(here)
+    sources = list(ROOT.rglob("*.py"))
+    lines = sum(len(path.read_text().splitlines()) for path in sources)
+    report = {"walks": walks, "source_files": len(sources), "source_lines": lines}
+    Path(sys.argv[1]).write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

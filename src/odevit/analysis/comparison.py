@@ -1,0 +1,60 @@
+"""One field, three depths compared: x(T) of the equation, the end of a long recurrence, the rest point itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from odevit.depth import EquilibriumDepth
+from odevit.model import Askable
+from odevit.solver import Solution
+from odevit.tokens import Logits, Tokens
+
+FAR = 8
+"""How many horizons the recurrence goes on for."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The answers under one meaning of depth.
+
+    Args:
+        logits: [batch, label].
+        evaluations: of the field, for each sample.
+        settled: whether the answer was reached: no failure of the solver, and for the equilibrium a rest point.
+    """
+
+    logits: Logits
+    evaluations: Tensor
+    settled: bool
+
+
+@torch.no_grad()
+def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
+    """The same weights as an ODE, a recurrent network and an equilibrium model.
+
+    - `ode`: x(T), T the model's own horizon, by an adaptive solver: the equation, and no discretisation of it.
+    - `recurrent`: the model's own step, again and again, for eight horizons.
+    - `equilibrium`: the fixed point of that step, by Anderson's method.
+
+    Where there is an attractor, the last two agree; the first agrees as far as T is long and the steps are fine.
+
+    Args:
+        model: in evaluation mode (see `untouched`).
+        x0: embedded images, `model.embed(pixels)`.
+    """
+    own = model.way
+    accurate, fixed = ("dopri5", own.solver) if own.is_fixed else (own.solver, "exponential_euler")
+    equation = model.depth(x0, own.but(solver=accurate, steps=1))
+    recurrence = model.depth(x0, own.but(solver=fixed).times(FAR))
+    # Around the field as it is: no copy of its weights.
+    rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed))(x0)
+
+    def view(solution: Solution) -> View:
+        alike = torch.full((len(x0),), solution.stats.nfe, device=x0.device)
+        evaluations = alike if solution.evaluations is None else solution.evaluations
+        return View(model.readout(solution.state), evaluations, solution.ok)
+
+    return {"ode": view(equation), "recurrent": view(recurrence), "equilibrium": view(rest)}

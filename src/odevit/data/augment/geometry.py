@@ -1,0 +1,94 @@
+"""x'(p) = x(A p + b): flips, crops and affine maps, one per sample.
+
+Affine maps are composed first and sampled once. p are pixel positions from the centre of the image, in units of
+its longer side, so a shift of 0.1 is a tenth of the image and a rotation does not shear. A map is [B, 2, 3].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Edge = Literal["zeros", "border", "reflection"]
+Padding = Literal["reflect", "zero"]
+
+
+def random_flip(images: Tensor, u: Tensor, probability: float = 0.5) -> Tensor:
+    """x'[i, j] = x[i, W-1-j] in the samples with u < probability. `u` is [B] in [0, 1)."""
+    return torch.where((u < probability)[:, None, None, None], images.flip(-1), images)
+
+
+def random_crop(images: Tensor, u: Tensor, padding: int, mode: Padding = "reflect") -> Tensor:
+    """x'[i, j] = x_padded[i + dy, j + dx], 0 <= dy, dx <= 2 padding: a crop of the size the image had.
+
+    `u` is [2, B] in [0, 1): the vertical and the horizontal place. What enters at the edge is mirrored or black;
+    padding 0 is the identity.
+    """
+    height, width = images.shape[-2:]
+    if padding >= min(height, width):
+        raise ValueError(f"crop={padding} for images of {height}x{width}; expected less than their side")
+    offset = (u * (2 * padding + 1)).floor().long() - padding
+    rows = torch.arange(height, device=images.device) + offset[0, :, None]
+    columns = torch.arange(width, device=images.device) + offset[1, :, None]
+    # Two gathers at computed positions: the padded image is never built.
+    moved = images.gather(2, _mirror(rows, height)[:, None, :, None].expand_as(images))
+    moved = moved.gather(3, _mirror(columns, width)[:, None, None, :].expand_as(images))
+    if mode == "reflect":
+        return moved
+    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & ((columns >= 0) & (columns < width))[:, None, None, :]
+    return moved * inside
+
+
+def _mirror(position: Tensor, length: int) -> Tensor:
+    # -1 -> 1 and length -> length - 2: the edge itself is not repeated.
+    return (length - 1) - ((length - 1) - position.abs()).abs()
+
+
+def affine_matrix(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shift_y: Tensor) -> Tensor:
+    """p -> R S p + shift: shear, rotate, shift; [B, 2, 3], the identity for zeros. All [B], angle in radians."""
+    # In float32 these round by the place in a vector register, hence by the batch; in float64 it does not show.
+    cos, sin = torch.cos(angle.double()).to(angle.dtype), torch.sin(angle.double()).to(angle.dtype)
+    # Shear by S = [[1, shear_x], [shear_y, 1]]; the product R S is written out: three numbers, no bmm.
+    first = torch.stack([cos - sin * shear_y, cos * shear_x - sin, shift_x], -1)
+    second = torch.stack([sin + cos * shear_y, sin * shear_x + cos, shift_y], -1)
+    return torch.stack([first, second], 1)
+
+
+def compose(outer: Tensor, inner: Tensor) -> Tensor:
+    """p -> outer(inner(p)), [B, 2, 3].
+
+    Written out as sums of products, since a batched matrix product may round by the size of the batch.
+    """
+    linear = outer[:, :, :1] * inner[:, :1] + outer[:, :, 1:2] * inner[:, 1:2]
+    shift = torch.cat([torch.zeros_like(outer[:, :, :2]), outer[:, :, 2:]], -1)
+    return linear + shift
+
+
+def warp(images: Tensor, matrix: Tensor, edge: Edge = "reflection") -> Tensor:
+    """Sample `images` bilinearly at the positions `matrix` ([B, 2, 3]) sends the pixels of the result to."""
+    height, width = images.shape[-2:]
+    unit = max(height, width)
+    y = ((torch.arange(height, device=images.device) - (height - 1) / 2) / unit)[:, None]
+    x = ((torch.arange(width, device=images.device) - (width - 1) / 2) / unit)[None, :]
+    m = matrix[..., None, None]
+    source_x = m[:, 0, 0] * x + m[:, 0, 1] * y + m[:, 0, 2]
+    source_y = m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]
+    # grid_sample counts -1..1 from edge to edge of the image (align_corners=False).
+    grid = torch.stack([source_x * (2 * unit / width), source_y * (2 * unit / height)], -1)
+    return F.grid_sample(images, grid.to(images.dtype), "bilinear", edge, align_corners=False)
+
+
+def random_affine(
+    images: Tensor, u: Tensor, probability: float, *, degrees: float = 15.0, shear: float = 0.1, shift: float = 0.1
+) -> Tensor:
+    """A small rotation, shear and shift in the samples with u[0] < probability. `u` is [5, B] in [0, 1)."""
+    turn, shear_x, shift_x, shift_y = 2 * u[1:5] - 1
+    matrix = affine_matrix(
+        turn * math.radians(degrees), shear_x * shear, torch.zeros_like(turn), shift_x * shift, shift_y * shift
+    )
+    # The others pass through untouched: resampling at the very same pixels still rounds.
+    return torch.where((u[0] < probability)[:, None, None, None], warp(images, matrix), images)

@@ -1,0 +1,34 @@
+"""One field, three depths."""
+
+import pytest
+import torch
+
+from odevit.analysis import three_depths, untouched
+from tests.model.tiny import tiny_images, tiny_model
+
+RESTING = {"norm": "layer", "leak": 1.0, "horizon": 20.0, "num_register_tokens": 0}
+
+
+def views_of(**settings):
+    model = tiny_model(**{**RESTING, **settings})
+    with untouched(model):
+        return three_depths(model, model.embed(tiny_images(4)))
+
+
+@pytest.mark.parametrize("solver", ["exponential_euler", "dopri5"])
+def test_they_agree_where_the_trajectory_has_come_to_rest(solver):
+    """A long horizon, and a solver whose rest point is that of the equation: all three end in the same place.
+
+    A model that integrates adaptively has no step of its own to repeat; exponential Euler lends it one.
+    """
+    views = views_of(solver=solver, steps=40)
+    assert all(view.settled for view in views.values())
+    torch.testing.assert_close(views["equilibrium"].logits, views["recurrent"].logits, rtol=2e-2, atol=1e-2)
+    torch.testing.assert_close(views["ode"].logits, views["recurrent"].logits, rtol=2e-2, atol=1e-2)
+    assert (views["recurrent"].evaluations == 8 * 40).all()
+    assert (views["equilibrium"].evaluations < 100).all()
+
+
+def test_without_an_attractor_they_do_not():
+    views = views_of(leak=0.0, solver="lie_trotter", steps=20)
+    assert not views["equilibrium"].settled

@@ -1,0 +1,92 @@
+"""The way in: what it refuses, what it caches, when it streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from odevit.data import Images, ImageStream, load_data, loading
+from odevit.errors import ConfigError, OdeVitWarning
+
+Maker = Callable[..., Path]
+
+
+@pytest.mark.parametrize("where", ["./nowhere", "/no/such/folder", "~/nowhere-at-all"])
+def test_missing_folder_says_what_kinds_exist(where: str) -> None:
+    with pytest.raises(ValueError, match=r"does not exist\. data= may be a name \('digits'\), a folder with files"):
+        load_data(where)
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"")
+    with pytest.raises(ValueError, match="is a file, not a folder"):
+        load_data(tmp_path / "x.zip")
+
+
+def test_all_bad_arguments_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_data(image_size=0, validation=1.0, resident_limit_gb=-1)
+    assert len(caught.value.problems) == 3
+
+
+def test_second_load_comes_from_the_cache(
+    class_folders: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, cache = class_folders(), tmp_path / "cache"
+    first = load_data(folder, cache=cache)
+    assert [file.suffix for file in cache.iterdir()] == [".safetensors"] * 2  # pixels and their statistics
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("decoded again")
+
+    monkeypatch.setattr(loading, "decode_records", refuse)
+    second = load_data(folder, cache=cache, validation=0.3)
+    assert isinstance(first.test, Images)
+    assert isinstance(second.test, Images)
+    assert torch.equal(first.test.pixels, second.test.pixels)
+    (folder / "train" / "cat" / "000.png").touch()  # a changed file is a changed data set
+    with pytest.raises(RuntimeError, match="decoded again"):
+        load_data(folder, cache=cache)
+
+
+def test_options_that_change_pixels_have_their_own_cache(class_folders: Maker, tmp_path: Path) -> None:
+    folder, cache = class_folders(), tmp_path / "cache"
+    assert load_data(folder, cache=cache).image_size == 6
+    assert load_data(folder, cache=cache, image_size=4).image_size == 4
+
+
+def test_a_broken_cache_is_made_again(class_folders: Maker, tmp_path: Path) -> None:
+    folder, cache = class_folders(), tmp_path / "cache"
+    first = load_data(folder, cache=cache)
+    file = next(cache.iterdir())
+    file.write_bytes(b"half a file")
+    second = load_data(folder, cache=cache)
+    assert second.mean == first.mean
+    assert file.stat().st_size > 100
+
+
+def test_large_sets_are_streamed_with_the_same_content(class_folders: Maker, parquet_folder: Maker) -> None:
+    for folder in (class_folders(), parquet_folder()):
+        resident, stream = load_data(folder), load_data(folder, resident_limit_gb=1e-9)
+        for part in ("train", "validation", "test"):
+            held, lazy = getattr(resident, part), getattr(stream, part)
+            assert isinstance(lazy, ImageStream)
+            assert torch.equal(held.labels, lazy.labels)
+            assert torch.equal(held.pixels, torch.stack([lazy[i][0] for i in range(len(lazy))]))
+
+
+def test_streams_name_unreadable_images_and_can_step_over_them(class_folders: Maker) -> None:
+    folder = class_folders()
+    (folder / "test" / "cat" / "000.png").write_bytes(b"no")
+    strict = load_data(folder, resident_limit_gb=0).test
+    with pytest.raises(ValueError, match=r"cat/000\.png cannot be read .* set skip_unreadable=True"):
+        strict[0]
+    lenient = load_data(folder, resident_limit_gb=0, skip_unreadable=True).test
+    assert isinstance(lenient, ImageStream)
+    with pytest.warns(OdeVitWarning, match="the next image takes its place"):
+        pixels, label = lenient[0]
+    assert torch.equal(pixels, lenient[1][0])
+    assert label == 0

@@ -1,0 +1,40 @@
+"""What every penalty of the registry promises."""
+
+import pytest
+import torch
+
+from odevit.field import VectorField
+from odevit.objectives import JacobianNorm, JaSMin, Settling, Transport
+from odevit.solver import PENALTIES, solve
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_penalty_is_one_finite_number_with_a_gradient(name):
+    field, x0 = VectorField(16, 2).double(), torch.randn(2, 5, 16, dtype=torch.float64)
+    for parameter in field.parameters():
+        parameter.data.mul_(3.0)  # lively enough that nothing settles on its own
+    penalty = PENALTIES[name]()
+    solution = solve(field, x0, steps=3, penalties={"cost": penalty})
+    cost = solution.penalties["cost"]
+    assert cost.shape == ()
+    assert cost.isfinite()
+    assert cost > 0
+    cost.backward()
+    assert field.attention.q_proj.weight.grad.abs().max() > 0
+    assert penalty == PENALTIES[name](), "a penalty is a value: equal settings are equal"
+    assert hash(penalty) == hash(PENALTIES[name]())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "running", "needs_attentions"),
+    [
+        ("jacobian", JacobianNorm, True, False),
+        ("jasmin", JaSMin, True, True),
+        ("settling", Settling, False, False),
+        ("transport", Transport, True, False),
+    ],
+)
+def test_when_a_penalty_is_asked_and_for_what(name, kind, running, needs_attentions):
+    assert PENALTIES[name] is kind
+    assert (kind.is_running(), kind.is_terminal()) == (running, not running)
+    assert kind.needs_attentions == needs_attentions
