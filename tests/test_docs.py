@@ -10,7 +10,7 @@ from benchmarks.readme import PAGES, TABLES, filled
 
 from odevit.cli import ENTRIES
 from odevit.cli.recipes import RecipeVerb
-from odevit.report import dependence, settling, smoothness, teaching
+from odevit.report import coming_to_rest, dependence, smoothness, teaching
 from odevit.solver import SOLVERS
 from odevit.train.compose import compose_as
 
@@ -58,10 +58,10 @@ def test_the_manual_states_the_rules_of_the_verdicts():
     questions = dict(re.findall(r"\*\*([^*]+\?)\*\* (.*?)(?=\*\*[^*]+\?\*\*|## )", text))
     rules = {
         "Does it settle?": (
-            f"at least {settling.SETTLED_SHARE:.0%}",
-            f"less than {settling.SETTLED_CHANGE:.0%}",
-            f"at most {settling.RESTLESS_SHARE:.0%}",
-            f"more than {settling.RESTLESS_CHANGE:.0%}",
+            f"at least {coming_to_rest.SETTLED_SHARE:.0%}",
+            f"less than {coming_to_rest.SETTLED_CHANGE:.0%}",
+            f"at most {coming_to_rest.RESTLESS_SHARE:.0%}",
+            f"more than {coming_to_rest.RESTLESS_CHANGE:.0%}",
         ),
         "Does the answer depend on how it was integrated?": (
             f"at most {100 * dependence.SAME_ACCURACY:g} point",
