@@ -10,6 +10,7 @@ from benchmarks.readme import PAGES, TABLES, filled
 
 from odevit.cli import ENTRIES
 from odevit.cli.recipes import RecipeVerb
+from odevit.distill.distillation import DistillRecipe
 from odevit.report import coming_to_rest, dependence, smoothness, teaching
 from odevit.solver import SOLVERS
 from odevit.train.compose import compose_as
@@ -45,6 +46,15 @@ def test_commands_are_understood(command):
         compose_as(verb.recipe, root, [word for word in words if "," not in word])
     else:
         verb.parse(words)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_keys_of_recipes_exist(path):
+    recipe, text = DistillRecipe(), path.read_text()
+    groups = "train|data|student|objective|alignment|stopping"
+    keys = {*re.findall(rf"`({groups})\.(\w+)[`=]", text), *re.findall(rf"\b({groups}|model)\.(\w+)=", text)}
+    unknown = [f"{group}.{key}" for group, key in sorted(keys) if not hasattr(getattr(recipe, group), key)]
+    assert unknown == []
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
