@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from odevit.distill.bound_stopping import draw_tracking
 from odevit.report.coming_to_rest import draw_exponents, draw_spectrum, draw_speed
 from odevit.report.dependence import draw_grid, draw_horizons, draw_steps
-from odevit.report.early_stopping import draw_stop, draw_tracking
+from odevit.report.early_stopping import draw_stop
 from odevit.report.gaze import draw_attention
 from odevit.report.groups import draw_classes
 from odevit.report.section import plain
@@ -212,7 +213,7 @@ def test_early_stopping_is_drawn_with_what_it_saves():
     assert [bar.get_width() for bar in axes.patches] == [50.0, 75.0]
     assert words(axes) == ["50.00%", "75.00%"]
     assert title(figure) == "Stopping early saves 50% of the epochs and costs 25.00 points"
-    (axes,) = drawn(draw_tracking(stopping))
+    (axes,) = drawn(draw_tracking(stopping["epochs"], stopping["running"], stopping["bound"]))
     assert list(line(axes, "layer 2")[1]) == [5.0, 1.5, 1.0]
     assert list(line(axes, "bound")[1]) == [3.0, 2.0, 1.5]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
@@ -16,6 +16,9 @@ from odevit.objectives import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
 from odevit.train.callbacks import read_metrics, write_lines
 from odevit.train.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class BoundStopping(TrainerCallback):
@@ -57,8 +60,10 @@ class BoundStopping(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero and read_metrics(self.lines):
-            draw_tracking(self.lines, self.folder.own("bound.png"))
+        lines: list[Any] = read_metrics(self.lines)
+        if state.is_world_process_zero and lines:
+            tracked = ([line[key] for line in lines] for key in ("epoch", "running", "bound"))
+            draw_tracking(*tracked).savefig(self.folder.own("bound.png"))
 
     def _count(self, errors: list[float], bound: float) -> list[float]:
         """The errors averaged over the window; counts evaluations in a row with all of them below the bound."""
@@ -106,24 +111,20 @@ class BoundStopping(TrainerCallback):
         return self.network.teacher.layout(self.images).cls if goal.patches == goal.registers == 0 else slice(None)
 
 
-def draw_tracking(lines: Path, picture: Path) -> None:
+def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], bound: Sequence[float]) -> Figure:
     """The running error at every checkpoint and the bound against epochs (the paper's Fig. 11)."""
     from matplotlib import colormaps
 
     from odevit.look import ORANGE, finish, make_figure
 
-    records: list[Any] = read_metrics(lines)
-    epochs = [record["epoch"] for record in records]
     figure, (axes,) = make_figure(3.6)
-    layers = len(records[0]["running"])
-    for layer in range(layers):
-        colour = colormaps["viridis"](layer / max(1, layers - 1))
-        label = f"layer {layer + 1}" if layer in (0, layers - 1) else None
-        axes.semilogy(
-            epochs, [record["running"][layer] for record in records], color=colour, linewidth=1.3, label=label
-        )
-    axes.semilogy(epochs, [record["bound"] for record in records], color=ORANGE, linestyle="--", label="bound")
+    layers = list(zip(*running, strict=True))
+    for layer, errors in enumerate(layers):
+        colour = colormaps["viridis"](layer / max(1, len(layers) - 1))
+        label = f"layer {layer + 1}" if layer in (0, len(layers) - 1) else None
+        axes.semilogy(epochs, errors, color=colour, linewidth=1.3, label=label)
+    axes.semilogy(epochs, bound, color=ORANGE, linestyle="--", label="bound")
     axes.set(xlabel="epoch", ylabel="distance to the teacher's layer")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    finish(figure).savefig(picture)
+    return finish(figure)

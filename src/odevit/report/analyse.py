@@ -11,7 +11,7 @@ from typing import Any
 
 from odevit.analysis.untouched import untouched
 from odevit.distill.at_hand import teacher_of
-from odevit.model import load
+from odevit.model import OdeStudent, load
 from odevit.report.gaze import SHOWN
 from odevit.report.page import Verdict
 from odevit.report.section import Progress, all_sections, draw_all, measure_all, plain, write_page
@@ -90,7 +90,7 @@ def analyse(
         numbers = {
             "model": {
                 "run": os.fspath(run),
-                "kind": "classifier" if teacher is None and not hasattr(model, "unload") else "distilled student",
+                "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
                 "parameters": model.parameter_count,
                 **model.way.numbers(),
                 "leak": field.dynamics(sample.start(1)).leak,

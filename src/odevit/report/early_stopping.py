@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from odevit.distill.bound_stopping import draw_tracking
 from odevit.look import BLUE, ORANGE, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
@@ -42,7 +42,10 @@ paper's Fig. 9).{% endcall %}
         if stopping is None:
             return {}
         both = stopping["score_at_stop"] is not None and stopping["score_at_end"] is not None
-        return {"tracking": draw_tracking(stopping), **({"stop": draw_stop(stopping)} if both else {})}
+        return {
+            "tracking": draw_tracking(stopping["epochs"], stopping["running"], stopping["bound"]),
+            **({"stop": draw_stop(stopping)} if both else {}),
+        }
 
 
 def stopping_numbers(folder: Path) -> dict[str, Any] | None:
@@ -93,18 +96,3 @@ def draw_stop(stopping: Numbers) -> Figure:
     return finish(
         figure, f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points"
     )
-
-
-def draw_tracking(stopping: Numbers) -> Figure:
-    """The running error at every checkpoint and the bound against epochs (the paper's Fig. 11)."""
-    figure, (axes,) = make_figure(3.6)
-    layers = list(zip(*stopping["running"], strict=True))
-    for i, errors in enumerate(layers):
-        named = {"label": f"layer {i + 1}"} if i in (0, len(layers) - 1) else {}
-        colour = colormaps["viridis"](i / max(1, len(layers) - 1))
-        axes.semilogy(stopping["epochs"], errors, color=colour, linewidth=1.3, **named)
-    axes.semilogy(stopping["epochs"], stopping["bound"], color=ORANGE, linestyle="--", label="bound")
-    axes.set(xlabel="epoch", ylabel="distance to the teacher's layer")
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3)
-    return finish(figure, "Distance to every layer of the teacher while learning")

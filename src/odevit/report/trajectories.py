@@ -162,7 +162,7 @@ def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: S
         Line2D([], [], **THREAD, label="should meet"),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=3, frameon=False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.margins(0.16)
     _name_axes(axes, paths.explained)
     return finish(figure)
