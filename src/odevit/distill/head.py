@@ -29,13 +29,13 @@ HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 
 def head_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The weights of a model's classification head."""
-    found = [parameter for name, parameter in model.named_parameters() if HEAD_NAMES & set(name.split("."))]
-    if not found:
+    weights = [parameter for name, parameter in model.named_parameters() if HEAD_NAMES & set(name.split("."))]
+    if not weights:
         raise ValueError(
             f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
             "leave it frozen (objective.unfreeze_head=false)"
         )
-    return found
+    return weights
 
 
 class HeadOnly(nn.Module):
