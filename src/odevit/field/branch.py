@@ -8,7 +8,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from odevit.field.dropout import draw_mask, draw_path_mask
 from odevit.field.dynamics import Component, Observer
 from odevit.field.norm import NORMS
 from odevit.field.time import TimeModulation
@@ -73,10 +72,27 @@ class Branch(nn.Module):
         return velocity
 
     def component(self, x0: Tokens) -> Component:
-        """This branch along the trajectory that starts at `x0`: its masks are drawn now and stay."""
+        """This branch along the trajectory that starts at `x0`: its masks are drawn now and stay.
+
+        Redrawn at every evaluation they would make the field another function at every stage of a step: there would
+        be no equation left to solve.
+        """
         if not self.training or self.dropout == self.drop_path == 0.0:
             return self
         body: Body = self.body  # type: ignore[assignment]
         gate = draw_mask(self.dropout, body.gate_shape(x0), x0)
         path_gate = draw_path_mask(self.drop_path, x0)
         return lambda x, t, observer: self(x, t, observer, gate, path_gate)
+
+
+def draw_mask(probability: float, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
+    """A mask of 0 and 1/(1 - p), or None when nothing is dropped."""
+    if probability == 0.0:
+        return None
+    keep = torch.rand(shape, device=like.device) >= probability
+    return keep.to(like.dtype) / (1.0 - probability)
+
+
+def draw_path_mask(probability: float, like: Tensor) -> Tensor | None:
+    """One number per sample: the whole component is dropped for the whole trajectory."""
+    return draw_mask(probability, (like.shape[0],) + (1,) * (like.ndim - 1), like)

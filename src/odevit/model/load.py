@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel, AutoModelForImageClassification
 
 from odevit.bundled import bundled_models
+from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.legacy import is_legacy_student
-from odevit.model.modeling_odevit import OdeViTForImageClassification
+from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.model.modeling_student import OdeStudent
 from odevit.model.protocol import Askable
 
@@ -41,3 +42,13 @@ def load(name: str | os.PathLike[str]) -> Askable:
     else:
         model = OdeViTForImageClassification.from_pretrained(folder, dtype=torch.float32)
     return model.eval()
+
+
+def register_auto_classes() -> None:
+    """Enter the classes with transformers' Auto classes. Harmless when called twice."""
+    for config in (OdeViTConfig, OdeStudentConfig):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+    AutoModel.register(OdeViTConfig, OdeViTModel, exist_ok=True)
+    AutoModelForImageClassification.register(OdeViTConfig, OdeViTForImageClassification, exist_ok=True)
+    for auto in (AutoModel, AutoModelForImageClassification):
+        auto.register(OdeStudentConfig, OdeStudent, exist_ok=True)

@@ -1,5 +1,6 @@
 """How a step is made, and the loop that makes them: solve(field, x0, solver=, steps=) -> Solution."""
 
+from odevit.aliases import keep_old_names
 from odevit.solver.adaptive import AdaptiveSolver as AdaptiveSolver
 from odevit.solver.anderson import anderson as anderson
 from odevit.solver.embedded import Dopri5 as Dopri5
@@ -13,9 +14,13 @@ from odevit.solver.method import make_solver as make_solver
 from odevit.solver.penalty import PENALTIES as PENALTIES
 from odevit.solver.penalty import Penalty as Penalty
 from odevit.solver.penalty import Step as Step
+from odevit.solver.runge_kutta import RK4 as RK4
+from odevit.solver.runge_kutta import Euler as Euler
+from odevit.solver.runge_kutta import Heun as Heun
+from odevit.solver.runge_kutta import Midpoint as Midpoint
 from odevit.solver.runge_kutta import RungeKutta as RungeKutta
 from odevit.solver.runge_kutta import Tableau as Tableau
-from odevit.solver.save import Save as Save
+from odevit.solver.solution import Save as Save
 from odevit.solver.solution import Solution as Solution
 from odevit.solver.solution import Stats as Stats
 from odevit.solver.solve import Equation as Equation
@@ -27,8 +32,6 @@ from odevit.solver.stop import STOPS as STOPS
 from odevit.solver.stop import Moment as Moment
 from odevit.solver.stop import Stop as Stop
 from odevit.solver.stop import make_stop as make_stop
-from odevit.solver.tableaus import RK4 as RK4
-from odevit.solver.tableaus import Euler as Euler
-from odevit.solver.tableaus import Heun as Heun
-from odevit.solver.tableaus import Midpoint as Midpoint
 from odevit.solver.way import Way as Way
+
+keep_old_names(__name__)

@@ -12,8 +12,7 @@ from odevit.errors import Expected, broken, number, whole
 from odevit.field.dynamics import Dynamics
 from odevit.solver.method import Solver
 from odevit.solver.runge_kutta import Tableau, combine
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
 """A step is aimed a little short of the tolerance and changes by at most these factors at a time."""

@@ -10,8 +10,7 @@ from torch import Tensor
 from odevit.field.dynamics import Dynamics
 from odevit.solver.embedded import Dopri5
 from odevit.solver.method import Solver
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 
 
 def integrate_with_adjoint(

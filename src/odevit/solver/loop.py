@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from odevit.field.dynamics import Dynamics
 from odevit.solver.method import FixedStepSolver
 from odevit.solver.penalty import Penalty, Step
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution, Stats
+from odevit.solver.solution import Save, Solution, Stats
 from odevit.solver.stop import Departures, Stop
 from odevit.tokens import Logits
 

@@ -15,8 +15,7 @@ from odevit.solver.adjoint import integrate_with_adjoint
 from odevit.solver.loop import FixedStepLoop
 from odevit.solver.method import FixedStepSolver, Solver, make_solver
 from odevit.solver.penalty import Penalty
-from odevit.solver.save import Save
-from odevit.solver.solution import Solution
+from odevit.solver.solution import Save, Solution
 from odevit.solver.stop import Stop, make_stop
 from odevit.tokens import Logits
 

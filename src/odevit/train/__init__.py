@@ -1,5 +1,6 @@
 """From a recipe to a model: tasks, the one life of a run, the Trainer, its optimisers, and what a run leaves behind."""
 
+from odevit.aliases import keep_old_names
 from odevit.train.classifier import ClassifierTask as ClassifierTask
 from odevit.train.classifier import train_recipe as train_recipe
 from odevit.train.evaluate import Score as Score
@@ -10,3 +11,5 @@ from odevit.train.recipe import Recipe as Recipe
 from odevit.train.recipe import TrainRecipe as TrainRecipe
 from odevit.train.task import Task as Task
 from odevit.train.ways import WaySampler as WaySampler
+
+keep_old_names(__name__)
