@@ -20,7 +20,6 @@ from odevit.train import ClassifierTask
 from odevit.train.compose import compose_recipe
 from odevit.train.life import make_trainer
 from odevit.train.record import device_name, versions
-from odevit.train.task import Place
 
 EPOCHS = 4
 
@@ -58,14 +57,12 @@ def main():
     out, *overrides = sys.argv[1:]
     recipe = compose_recipe(overrides)
     recipe.train.epochs = EPOCHS
-    place = Place.here(recipe.device)
-    device = place.device
+    device = ClassifierTask(recipe).place.device
     figures = {"command": " ".join(["python", *sys.argv]), "device": device_name(device), "versions": versions()}
     with tempfile.TemporaryDirectory() as folder:
         recipe.out = folder
         task = ClassifierTask(recipe)
-        task.place = place
-        task.build(place)
+        task.build()
         trainer = make_trainer(task)
         trainer.args.eval_strategy = trainer.args.save_strategy = "no"  # nothing but training is timed
         started = time.perf_counter()

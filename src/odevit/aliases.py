@@ -82,6 +82,8 @@ MODULES = {
     "odevit.objectives.logits": "odevit.objectives",
     "odevit.report.collect": "odevit.report.analyse",
     "odevit.train.integration": "odevit.train.ways",
+    "odevit.train.checkpoints": "odevit.train.folder",
+    "odevit.train.sweep": "odevit.train.multirun",
     "odevit.train.run": "odevit.train.classifier",
 }
 """old module -> new module; a name that it had is looked up in `NAMES` first, then in the new module."""

@@ -22,7 +22,6 @@ from odevit.train.compose import compose_recipe
 from odevit.train.folder import COMPLETE, LEGACY, last_complete
 from odevit.train.life import make_trainer
 from odevit.train.splits import data_of, evaluation_batches
-from odevit.train.task import Place
 from tests.train.start import words
 
 # Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.
@@ -326,8 +325,7 @@ def test_the_best_weights_are_exchanged_in_one_move(tmp_path, monkeypatch):
     from odevit.train import trainer as module
 
     task = ClassifierTask(small(tmp_path))
-    task.build(Place(torch.device("cpu")))
-    task.place = Place(torch.device("cpu"))
+    task.build()
     trainer = make_trainer(task)
     trainer.save_best()
     before = load_file(trainer.best)

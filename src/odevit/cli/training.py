@@ -10,8 +10,8 @@ from typing import Any
 from odevit.cli.recipes import RecipeVerb, words_of
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe
+from odevit.train.multirun import sweep
 from odevit.train.recipe import Recipe
-from odevit.train.sweep import sweep
 
 
 def train(overrides: Sequence[str] = (), **settings: Any) -> Path:

@@ -28,7 +28,7 @@ from odevit.train.folder import RECORD
 from odevit.train.life import count_parameters, run
 from odevit.train.recipe import Recipe
 from odevit.train.splits import evaluation_batches, read_data
-from odevit.train.task import Place, Task
+from odevit.train.task import Task
 
 STUDENT_CODE = """from odevit import OdeStudent
 
@@ -79,8 +79,8 @@ class DistillTask(Task[DistillRecipe]):
     def model(self) -> OdeStudent:
         return self.student
 
-    def build(self, place: Place) -> None:
-        recipe = self.recipe
+    def build(self) -> None:
+        recipe, device = self.recipe, self.place.device
         source = recipe.teacher or str(trained_part(self, "teacher"))
         set_seed(recipe.seed)
         self.teacher = teacher = Teacher(source)
@@ -88,31 +88,31 @@ class DistillTask(Task[DistillRecipe]):
         teacher.check_labels(data.num_classes)
         student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
         for module in (teacher, student):
-            nn.Module.to(module, place.device)
-        self.alignment = self._align(student.way.steps, place.device)
+            nn.Module.to(module, device)
+        self.alignment = self._align(student.way.steps)
         features = None
         if recipe.features:
-            features = cache_features(teacher, evaluation_batches(data, "train", device=place.device), recipe.features)
+            features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
         self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
-        held_out = answered(teacher, data, "validation", place.device)
-        self.make_batches(place, held_out, indices=features is not None)
+        held_out = answered(teacher, data, "validation", device)
+        self.make_batches(held_out, indices=features is not None)
         self.sampler = self.make_sampler(student.way, hold=True)
         self.callbacks = [_Progress(self.network)]
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
-        if place.is_main:
+        if self.place.is_main:
             self.alignment.save(self.folder.own("alignment.json"))
             student.print_summary()
 
     @torch.no_grad()
-    def _align(self, own: int, device: torch.device) -> Alignment:
+    def _align(self, own: int) -> Alignment:
         """Measure how far each layer of the teacher moves its tokens, and align the student with it."""
         recipe, settings = self.recipe, self.recipe.alignment
-        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=device)
+        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.place.device)
         tokens = self.teacher.layout().cls if settings.tokens == "cls" else slice(None)
         distances = layer_distances((self.teacher.states(batch["pixel_values"]) for batch in batches), tokens)
         alignment = Alignment(settings.kind, distances, settings.temperature)

@@ -21,7 +21,7 @@ from odevit.train.life import run
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe
 from odevit.train.splits import read_data
-from odevit.train.task import Place, Task
+from odevit.train.task import Task
 
 HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 """What the heads of the models we know are called."""
@@ -29,13 +29,13 @@ HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 
 def head_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The weights of a model's classification head."""
-    found = [parameter for name, parameter in model.named_parameters() if HEAD_NAMES & set(name.split("."))]
-    if not found:
+    weights = [parameter for name, parameter in model.named_parameters() if HEAD_NAMES & set(name.split("."))]
+    if not weights:
         raise ValueError(
             f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
             "leave it frozen (objective.unfreeze_head=false)"
         )
-    return found
+    return weights
 
 
 class HeadOnly(nn.Module):
@@ -79,7 +79,7 @@ class HeadTask(Task[Recipe]):
 
     network: HeadOnly
 
-    def build(self, place: Place) -> None:
+    def build(self) -> None:
         recipe = self.recipe
         body = Teacher(recipe.teacher)
         self.data = body.normalised(read_data(recipe, body.square_size))
@@ -92,7 +92,7 @@ class HeadTask(Task[Recipe]):
             ignore_mismatched_sizes=True,
         )
         self.network = HeadOnly(model, body.num_layers, body.processor)
-        self.make_batches(place, self.data)
+        self.make_batches(self.data)
 
     def card(self, record: dict[str, Any], score: Score) -> Card:
         kind, layers = type(self.network.model).__name__, self.network.layers

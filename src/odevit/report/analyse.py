@@ -16,6 +16,7 @@ from odevit.report.gaze import SHOWN
 from odevit.report.page import Verdict
 from odevit.report.section import Progress, all_sections, draw_all, measure_all, plain, write_page
 from odevit.report.study import Sizes, Study, draw_sample
+from odevit.train.folder import RunFolder
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of
 
@@ -135,7 +136,8 @@ def _folder(run: str | os.PathLike[str], out: str | os.PathLike[str] | None) -> 
     if out is not None:
         return Path(out)
     # A folder with the name of a bundled model would be taken for it the next time.
-    return Path(run) / "analysis" if Path(run).exists() else Path(f"analysis-{Path(run).name}")
+    # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
+    return RunFolder(run).own("analysis") if Path(run).exists() else Path(f"analysis-{Path(run).name}")
 
 
 def _command(run: str | os.PathLike[str], given: dict[str, Any]) -> str:

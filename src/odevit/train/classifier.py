@@ -15,7 +15,7 @@ from odevit.train.evaluate import Score
 from odevit.train.life import run
 from odevit.train.recipe import Recipe
 from odevit.train.splits import EVALUATION_BATCH, read_data
-from odevit.train.task import Place, Task
+from odevit.train.task import Task
 
 
 def train_recipe(recipe: Recipe, command: str = "") -> Path:
@@ -28,13 +28,13 @@ class ClassifierTask(Task[Recipe]):
 
     network: OdeViTForImageClassification
 
-    def build(self, place: Place) -> None:
+    def build(self) -> None:
         recipe = self.recipe
         settings = recipe.model_settings()
-        self.place, self.data = place, read_data(recipe, OdeViTConfig(**settings).image_size)
+        self.data = read_data(recipe, OdeViTConfig(**settings).image_size)
         set_seed(recipe.seed)
         self.network = make_model(recipe, settings, self.data)
-        self.make_batches(place, self.data)
+        self.make_batches(self.data)
         if self.network.depth.has_trajectory:
             self.sampler = self.make_sampler(self.network.way)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ class RunFolder:
     Whoever adds a file (a report, an analysis) enters it: `RunFolder(folder).own("report.html").write_text(...)`.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     @property

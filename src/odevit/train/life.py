@@ -22,7 +22,7 @@ from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
 from odevit.train.record import device_name, make_record
 from odevit.train.splits import evaluation_batches
-from odevit.train.task import Place, Task
+from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
 
 
@@ -38,10 +38,9 @@ def run(task: Task[Any], command: str = "") -> Path:
     """
     recipe = task.recipe
     recipe.check()
-    task.place = Place.here(recipe.device)
     if task.place.is_main:
         print(task.folder.claim(recipe), flush=True)
-    task.build(task.place)
+    task.build()
     if task.place.is_main:
         print(_sizes(task), flush=True)
     trainer = make_trainer(task)

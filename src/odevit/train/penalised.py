@@ -25,7 +25,7 @@ class Penalised:
     @property
     def weights(self) -> dict[str, float]:
         """The penalties that count, with their weights."""
-        return {name: getattr(self, name) for name in PENALTIES if getattr(self, name) > 0}
+        return {name: getattr(self, name) for name in self._names if getattr(self, name) > 0}
 
     @property
     def penalties(self) -> dict[str, Penalty]:
@@ -33,9 +33,9 @@ class Penalised:
         return {name: self._make(name) for name in self.weights}
 
     def penalty_problems(self, prefix: str) -> list[str]:
-        """All that is wrong with weights and options, as sentences."""
+        """Everything that is wrong with weights and options, as sentences."""
         problems = []
-        for name in PENALTIES:
+        for name in self._names:
             weight = getattr(self, name)
             if not weight >= 0:
                 problems.append(f"{prefix}.{name}={weight!r}; expected a weight >= 0")
@@ -49,6 +49,11 @@ class Penalised:
                 ]
                 problems.append(f"{', '.join(changed)}: {error}")
         return problems
+
+    @property
+    def _names(self) -> list[str]:
+        """The penalties of this recipe; one that was registered after it was made is not among them."""
+        return [name for name in PENALTIES if hasattr(self, name)]
 
     def _make(self, name: str) -> Penalty:
         kind = PENALTIES[name]

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -65,7 +66,6 @@ class Task(ABC, Generic[R]):
     """
 
     recipe: R
-    place: Place = field(init=False)
     data: DataSet = field(init=False)
     network: Any = field(init=False)
     batches: Batches = field(init=False)
@@ -78,12 +78,17 @@ class Task(ABC, Generic[R]):
     """What the best network is selected by, for the axis of the learning curves."""
 
     @abstractmethod
-    def build(self, place: Place) -> None:
+    def build(self) -> None:
         """Load or make data, network, batches and sampler."""
 
     @abstractmethod
     def card(self, record: dict[str, Any], score: Score) -> Card:
         """The model card of the finished run."""
+
+    @cached_property
+    def place(self) -> Place:
+        """This process."""
+        return Place.here(self.recipe.device)
 
     @property
     def model(self) -> nn.Module:
@@ -110,9 +115,9 @@ class Task(ABC, Generic[R]):
             f"{score.milliseconds:.3f} ms/image"
         )
 
-    def make_batches(self, place: Place, data: DataSet, **options: Any) -> None:
+    def make_batches(self, data: DataSet, **options: Any) -> None:
         """Batches to train on, and those of the held-out split to select on."""
-        t = self.recipe.train
+        t, place = self.recipe.train, self.place
         where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
         self.batches = training_batches(
             data, place.share(t), self.recipe.data.augmentation, seed=self.recipe.seed, **where, **options
