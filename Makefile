@@ -38,7 +38,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing odevit into $(VENV) (once; a few minutes) ..."
 	@$(BIN)/python -m pip install -q --upgrade pip
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[solvers,data,onnx,track,dev]'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[solvers,onnx,track,dev]'
 	@touch $@
 
 clean:           ## remove the environment and everything built

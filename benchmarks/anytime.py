@@ -1,4 +1,4 @@
-"""How much does it save to let each image stop by itself? Chosen on held-out images, measured once on the test split.
+"""How much does it save to let each image stop on its own? Chosen on held-out images, measured once on the test split.
 
     python -m benchmarks.anytime OUT.json MODEL DATA [validation=2000] [test=2000] [device=auto] [cache=FOLDER]
 
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit import verbs
-from odevit.solver import Moment, make_stop
+from odevit.model import load
+from odevit.solver import Moment, Way, make_stop
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, evaluation_batches
+from odevit.train.splits import choose_device, data_of, evaluation_batches
 
 # steps, horizon in multiples of the model's own: its own step, and coarser ones that may go on beyond the horizon.
 GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0), (8, 5 / 3), (8, 2.0)]
@@ -35,18 +35,18 @@ ROUNDS = 3
 
 
 @torch.no_grad()
-def answers(model: Any, batches: Any, steps: int, horizon: float) -> tuple[Tensor, Tensor]:
+def answers(model: Any, batches: Any, way: Way) -> tuple[Tensor, Tensor]:
     """Logits after every step [step, image, label], and labels."""
-    found, labels = [], []
+    logits, labels = [], []
     for batch in batches:
-        states = model(batch["pixel_values"], steps=steps, horizon=horizon, save="all").trajectory.states
-        found.append(torch.stack([model.readout(state) for state in states]).cpu())
+        _, solution = model.ask(batch["pixel_values"], way, save="all")
+        logits.append(torch.stack([model.readout(state) for state in solution.states]).cpu())
         labels.append(batch["labels"].cpu())
-    return torch.cat(found, dim=1), torch.cat(labels)
+    return torch.cat(logits, dim=1), torch.cat(labels)
 
 
 def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """At which step each image stops, and its logits there: what `solve_until` does, from answers that are known."""
+    """At which step each image stops, and its logits there: what `solve(..., stop=)` does, from known answers."""
     stop, last = make_stop(name), len(logits) - 1
     when = torch.full((logits.shape[1],), last)
     waiting = torch.ones_like(when, dtype=torch.bool)
@@ -60,14 +60,14 @@ def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 def candidates(model: Any, batches: Any, own: float) -> Iterator[dict[str, Any]]:
     for steps, multiple in GRIDS:
-        horizon = multiple * model.config.horizon
-        logits, labels = answers(model, batches, steps, horizon)
+        way = model.way.but(steps=steps, horizon=multiple * model.way.horizon)
+        logits, labels = answers(model, batches, way)
         for name in CRITERIA:
             when, chosen = stopped(logits, name)
             top1 = (chosen.argmax(-1) == labels).double().mean().item()
             yield {
-                "steps": steps,
-                "horizon": horizon,
+                "steps": way.steps,
+                "horizon": way.horizon,
                 "stop": name,
                 "top1": top1,
                 "lost": 100 * (own - top1),
@@ -77,20 +77,21 @@ def candidates(model: Any, batches: Any, own: float) -> Iterator[dict[str, Any]]
 
 def main() -> None:
     out, name, data, *rest = sys.argv[1:]
-    options = dict(each.split("=", 1) for each in rest)
+    options = dict(word.split("=", 1) for word in rest)
     held_out, tested = (int(options.get(split, 2000)) for split in ("validation", "test"))
     device = choose_device(options.get("device", "auto"))
     size = 100 if device.type == "cpu" else 1000
-    model = verbs.load_model(name).eval().to(device)
+    model: Any = load(name)
+    model.to(device)
     config = model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = verbs.data_of(name, data, config.image_size, options.get("cache", cache))
+        dataset = data_of(name, data, config.image_size, options.get("cache", cache))
     pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
     validation = evaluation_batches(dataset, "validation", size, limit=held_out, **pixels)
-    logits, labels = answers(model, validation, config.steps, config.horizon)
+    logits, labels = answers(model, validation, model.way)
     own = (logits[-1].argmax(-1) == labels).double().mean().item()
-    tried = sorted(candidates(model, validation, own), key=lambda each: each["nfe"])
-    fine = [each for each in tried if each["lost"] <= MARGIN]
+    tried = sorted(candidates(model, validation, own), key=lambda candidate: candidate["nfe"])
+    fine = [candidate for candidate in tried if candidate["lost"] <= MARGIN]
     best = fine[0]
     print(f"held out: {own:.2%} in {config.steps} steps; chosen {best}", flush=True)
 
@@ -98,9 +99,9 @@ def main() -> None:
     scores: dict[str, list[Any]] = {"all": [], "stopped": []}
     for _ in range(ROUNDS):
         scores["all"].append(evaluate_batches(model, test))
-        how = {key: best[key] for key in ("steps", "horizon", "stop")}
-        scores["stopped"].append(evaluate_batches(model, test, **how))
-    time = {key: min(each.milliseconds for each in runs) for key, runs in scores.items()}
+        way = model.way.but(steps=best["steps"], horizon=best["horizon"])
+        scores["stopped"].append(evaluate_batches(model, test, way=way, stop=best["stop"]))
+    time = {key: min(score.milliseconds for score in runs) for key, runs in scores.items()}
     full, early = scores["all"][0], scores["stopped"][0]
     said = [f"validation={held_out}", f"test={tested}"]
     report = {
@@ -122,7 +123,7 @@ def main() -> None:
             "milliseconds": time["all"],
             "stopped_milliseconds": time["stopped"],
             "time_saved": 1 - time["stopped"] / time["all"],
-            "rounds": {key: [each.milliseconds for each in runs] for key, runs in scores.items()},
+            "rounds": {key: [score.milliseconds for score in runs] for key, runs in scores.items()},
         },
         "tried": tried,
     }

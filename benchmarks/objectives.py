@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from odevit import verbs
+from odevit import cli
 from odevit.train.record import device_name, versions
 
 OBJECTIVES = {
@@ -36,8 +36,8 @@ def main() -> None:
         runs = []
         for seed in range(seeds):
             with tempfile.TemporaryDirectory() as folder:
-                how = {"teacher": teacher, "data": "digits", "compare": False, "seed": seed, "out": f"{folder}/run"}
-                run = verbs.distill(**how, **settings)
+                where = {"teacher": teacher, "data": "digits", "compare": False, "seed": seed, "out": f"{folder}/run"}
+                run = cli.distill(**where, **settings)
                 runs.append(json.loads((run / "record.json").read_text()))
         rows.append(
             {

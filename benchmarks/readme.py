@@ -1,4 +1,4 @@
-"""Fill the tables of README.md and docs/stability.md from records/: python -m benchmarks.readme [--check]."""
+"""Fill the tables of the README and the docs from records/: python -m benchmarks.readme [--check]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/stability.md", "docs/distillation.md")
+PAGES = ("README.md", "docs/results.md", "docs/distillation.md")
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
 SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100")
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
@@ -23,7 +23,7 @@ RECIPES = {
     "rms": "the same with RMSNorm",
     "jasmin": "the same with JaSMin, weight 0.02",
     "solver": "Lie-Trotter or exponential Euler, leak, drawn",
-    "own-solver": "the same, 40% of the batches as the model does by itself",
+    "own-solver": "the same, 40% of the batches in the model's own way",
     "coarse": "the same, first 40% of 20 epochs with 6 steps",
     "ee": "exponential Euler, leak, drawn",
 }
@@ -36,6 +36,10 @@ def read(record: str, file: str) -> dict[str, Any]:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def device(report: dict[str, Any]) -> str:
+    return str(report["device"]).replace("(1 threads)", "(1 thread)")
 
 
 def records_table() -> str:
@@ -54,7 +58,7 @@ def records_table() -> str:
                 str(len(record["seeds"])),
                 str(record["epochs"]),
                 f"{record['seconds']:.0f} s",
-                record["device"],
+                device(record),
             ]
         )
     return table(head, rows)
@@ -75,7 +79,7 @@ def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
 
 
 def ways_table(records: tuple[str, ...]) -> str:
-    """Accuracy of every way, and what it gains against the model's own."""
+    """Accuracy of every way, and how it compares with the model's own."""
     reports = [read(record, "attractor.json") for record in records]
     images = [f"{record}, {report['images']:,} images" for record, report in zip(records, reports, strict=True)]
     rows = []
@@ -89,6 +93,24 @@ def ways_table(records: tuple[str, ...]) -> str:
     return table(["integration", *images], rows)
 
 
+def losses_table() -> str:
+    """The largest loss of each group of ways."""
+    groups: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
+        "6 to 64 steps of its own solver": ("steps", lambda way: way["steps"] >= 6),
+        "one to eight horizons": ("horizons", lambda way: True),
+        "Euler, Heun and RK4, 12 steps or more": (
+            "solvers",
+            lambda way: way["solver"] in ("euler", "heun", "rk4") and way["steps"] >= 12,
+        ),
+    }
+    reports = [read(record, "attractor.json") for record in COMPARED]
+    rows = [
+        [name, *(f"{max(way['lost'] for way in report[part] if counts(way)):.2f}" for report in reports)]
+        for name, (part, counts) in groups.items()
+    ]
+    return table(["largest loss against the model's own way, in points", *COMPARED], rows)
+
+
 def recipes_table() -> str:
     """16 epochs each: the accuracy on held-out images, and the largest losses against it."""
     folder = ROOT / "records/ablations-cifar100"
@@ -96,7 +118,7 @@ def recipes_table() -> str:
     rows = []
     for name, title in RECIPES.items():
         metrics = [json.loads(line) for line in (folder / f"{name}-metrics.jsonl").read_text().splitlines()]
-        last = [each for each in metrics if "eval_accuracy" in each][-1]
+        last = [line for line in metrics if "eval_accuracy" in line][-1]
         row = [title, f"{100 * last['eval_accuracy']:.2f}%", f"{last['eval_loss']:.3f}"]
         file = folder / f"{name}-attractor.json"
         if not file.exists():
@@ -113,12 +135,12 @@ def recipes_table() -> str:
 
 
 def inside(way: dict[str, Any]) -> bool:
-    """Whether a loss is the model's and not the solver's: within its limit, and no splitting, which rests elsewhere."""
+    """Whether a loss is the model's and not the solver's: a stable step, and no splitting, which rests elsewhere."""
     return bool(way["stable"]) and way["solver"] in ("euler", "heun", "rk4", "exponential_euler") and way["steps"] >= 6
 
 
 def short_table() -> str:
-    """The same for the README: the extremes."""
+    """The extremes, for the README."""
     reports = [read(record, "attractor.json") for record in COMPARED]
     rows = []
     for title, part, chosen in (
@@ -130,8 +152,8 @@ def short_table() -> str:
         ("Heun, 12 steps", "solvers", lambda way: way["solver"] == "heun" and way["steps"] == 12),
         ("RK4, 12 steps", "solvers", lambda way: way["solver"] == "rk4" and way["steps"] == 12),
     ):
-        found = [next(way for way in report[part] if chosen(way)) for report in reports]
-        rows.append([title, *(f"{100 * way['top1']:.2f}" for way in found)])
+        ways = [next(way for way in report[part] if chosen(way)) for report in reports]
+        rows.append([title, *(f"{100 * way['top1']:.2f}" for way in ways)])
     head = ["top-1 (%)", "CIFAR-10", "without leak and drawing", "CIFAR-100", "without leak and drawing"]
     return table(head, rows)
 
@@ -150,7 +172,7 @@ def anytime_table() -> str:
         rows.append(
             [
                 f"{record}, {report['test_images']:,} test images",
-                report["device"],
+                device(report),
                 f"{best['steps']}, {best['horizon']:g}, {best['stop']}",
                 f"{100 * test['stopped_top1']:.2f}%",
                 f"{0.0 - test['lost']:+.2f} points",
@@ -167,10 +189,10 @@ def rest_table() -> str:
     rows = []
     for record in MODELS:
         report = read(record, "attractor.json")
-        found = report["exponents"]
-        row = [record, report["split"], f"{found['images']:,}"]
+        exponents = report["exponents"]
+        row = [record, report["split"], f"{exponents['images']:,}"]
         for name in ("own", "rk4"):
-            row += [f"{100 * found[name]['negative']:.1f}%", f"{found[name]['mean']:.3f}"]
+            row += [f"{100 * exponents[name]['negative']:.1f}%", f"{exponents[name]['mean']:.3f}"]
         rows.append(row)
     return table(head, rows)
 
@@ -180,13 +202,13 @@ def equilibrium_table() -> str:
     rows = []
     for record in MODELS:
         report = read(record, "attractor.json")["equilibrium"]
-        each = report["own"]
+        own = report["own"]
         rows.append(
             [
                 f"{record}, {report['images']:,} images",
-                f"{100 * each['agreement_with_long_horizon']:.1f}%",
-                f"{100 * each['top1']:.1f}%",
-                f"{each['nfe']:.1f}",
+                f"{100 * own['agreement_with_long_horizon']:.1f}%",
+                f"{100 * own['top1']:.1f}%",
+                f"{own['nfe']:.1f}",
             ]
         )
     return table(head, rows)
@@ -211,6 +233,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "records": records_table,
     "integration": short_table,
     "ways": lambda: ways_table(COMPARED),
+    "losses": losses_table,
     "settled": lambda: ways_table(("settled-cifar10",)),
     "rest": rest_table,
     "recipes": recipes_table,
@@ -235,6 +258,6 @@ if __name__ == "__main__":
         new = filled(path.read_text())
         if "--check" in sys.argv:
             if new != path.read_text():
-                sys.exit(f"{page} is not what the records say; python -m benchmarks.readme")
+                sys.exit(f"{page} does not match the records; run python -m benchmarks.readme")
         else:
             path.write_text(new)

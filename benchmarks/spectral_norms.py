@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import torch
+from odevit.verbs import load_model
 from torch import nn
 
 from odevit.field import Projection
 from odevit.train.record import versions
-from odevit.verbs import load_model
 
 
 def norms(model: nn.Module) -> dict[str, float]:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import torch
 
-from odevit.model import OdeViTConfig
+from odevit.train import ClassifierTask
 from odevit.train.compose import compose_recipe
+from odevit.train.life import make_trainer
 from odevit.train.record import device_name, versions
-from odevit.train.run import make_model, make_trainer
-from odevit.train.splits import choose_device, read_data
 
 EPOCHS = 4
 
@@ -41,7 +40,7 @@ class Repeated:
 
 
 def timed(trainer, device):
-    """Seconds of `EPOCHS` epochs without evaluation, and the field evaluations that were drawn for them."""
+    """Seconds of `EPOCHS` epochs without evaluation, and the solver steps that were drawn for them."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     started = time.perf_counter()
@@ -49,25 +48,22 @@ def timed(trainer, device):
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
-    drawn = sum(
-        trainer.sampler.draw(step).steps or trainer.network.config.steps for step in range(trainer.state.global_step)
-    )
-    return seconds, trainer.state.global_step, drawn
+    updates = trainer.state.global_step
+    ways = [trainer.sampler.draw(update) for update in range(updates)] if trainer.sampler else []
+    return seconds, updates, sum(way.steps for way in ways) or updates * trainer.network.config.steps
 
 
 def main():
     out, *overrides = sys.argv[1:]
     recipe = compose_recipe(overrides)
     recipe.train.epochs = EPOCHS
-    device = choose_device(recipe.device)
-    config = OdeViTConfig(**recipe.model_settings())
-    data = read_data(recipe, config.image_size)
+    device = ClassifierTask(recipe).place.device
     figures = {"command": " ".join(["python", *sys.argv]), "device": device_name(device), "versions": versions()}
     with tempfile.TemporaryDirectory() as folder:
         recipe.out = folder
-        torch.manual_seed(0)
-        model = make_model(recipe, config, data)
-        trainer = make_trainer(recipe, model, data, device)
+        task = ClassifierTask(recipe)
+        task.build()
+        trainer = make_trainer(task)
         trainer.args.eval_strategy = trainer.args.save_strategy = "no"  # nothing but training is timed
         started = time.perf_counter()
         trainer.capture_all()
@@ -91,7 +87,7 @@ def main():
             )
     best = {name: min(run["seconds"] for run in figures[name]) for name in ("real", "repeated")}
     figures["share_of_time_waiting_for_data"] = max(0.0, 1 - best["repeated"] / best["real"])
-    figures["params"] = sum(parameter.numel() for parameter in model.parameters())
+    figures["params"] = sum(parameter.numel() for parameter in task.network.parameters())
     figures["peak_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
     Path(out).write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))

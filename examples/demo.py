@@ -17,61 +17,49 @@ from rich.table import Table
 from transformers.utils import logging
 
 from drawings import DRAWINGS
-from odevit import OdeViTForImageClassification
-from odevit.model import make_image_processor
-
-WAYS = [
-    ("as trained", {}),
-    ("fewer steps", {"steps": 6}),
-    ("more steps", {"steps": 48}),
-    ("Euler", {"solver": "euler", "steps": 24}),
-    ("RK4", {"solver": "rk4", "steps": 24}),
-    ("adaptive", {"solver": "dopri5"}),
-    ("8 x the horizon", {"steps": 96, "horizon": 48.0}),
-]
-COLOURS = ["#0072B2", "#D55E00", "#009E73"]  # Okabe-Ito: told apart by colour-blind readers too
+from odevit import load
+from odevit.look import COLOURS, finish
+from odevit.model import Askable
 
 
 def main() -> None:
     logging.disable_progress_bar()
     torch.set_grad_enabled(False)
-    files = sys.argv[1:]
-    pictures = {Path(f).stem: Image.open(f).convert("RGB") for f in files} or {
-        n: draw() for n, draw in DRAWINGS.items()
+    pictures = {Path(path).stem: Image.open(path).convert("RGB") for path in sys.argv[1:]}
+    pictures = pictures or {name: draw() for name, draw in DRAWINGS.items()}
+    model = load("cifar10")
+    pixels = model.image_processor(list(pictures.values()), return_tensors="pt")["pixel_values"]
+    ways = {
+        "as trained": model.way,
+        "fewer steps": model.way.but(steps=6),
+        "more steps": model.way.but(steps=48),
+        "Euler": model.way.but(solver="euler", steps=24),
+        "RK4": model.way.but(solver="rk4", steps=24),
+        "adaptive": model.way.but(solver="dopri5"),
+        "8 x the horizon": model.way.times(8),
     }
-
-    model = OdeViTForImageClassification.from_pretrained("cifar10").eval()
-    pixels = make_image_processor(model.config)(list(pictures.values()), return_tensors="pt")["pixel_values"]
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(
-        f"\nOne vector field of {parameters:,} parameters, dx/dt = G(x) + F(x) - (x - x0), integrated in seven ways:\n"
-    )
-
+    equation = "dx/dt = G(x) + F(x) - (x - x0)"
+    print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, integrated in seven ways:\n")
     table = Table(box=None, header_style="bold")
-    table.add_column("")
-    for name in pictures:
-        table.add_column(name)
-    table.add_column("NFE", justify="right")
-    for title, settings in WAYS:
-        output = model(pixels, **settings)
-        share, label = output.logits.softmax(-1).max(-1)
-        answers = [f"{model.config.id2label[int(k)]} {p:.0%}" for k, p in zip(label, share, strict=True)]
-        table.add_row(title, *answers, str(output.stats.nfe))
+    for name in ("", *pictures, "NFE"):
+        table.add_column(name, justify="right" if name == "NFE" else "left")
+    for title, way in ways.items():
+        logits, solution = model.ask(pixels, way)
+        answers = [f"{model.labels[int(k)]} {p:.0%}" for p, k in zip(*logits.softmax(-1).max(-1), strict=True)]
+        table.add_row(title, *answers, str(solution.stats.nfe))
     Console(width=110).print(table)
 
-    figure = draw(model, pictures, pixels)
-    figure.savefig("demo.png")
+    draw_demo(model, pictures, pixels).savefig("demo.png")
     print("\nWhat the head says along the way is drawn in demo.png.")
     print("Next: odevit predict IMAGE, odevit train, odevit --help.\n")
 
 
-def draw(model: OdeViTForImageClassification, pictures: dict[str, Image.Image], pixels: torch.Tensor) -> Figure:
-    """The three likeliest classes and the speed |dx/dt|/|x|, against integration time."""
-    own = model.config.horizon
-    trajectory = model(pixels, steps=192, horizon=8 * own, save="all").trajectory
-    times = torch.tensor(trajectory.times)
-    shares = torch.stack([model.readout(state).softmax(-1) for state in trajectory.states])
-    states = torch.stack(trajectory.states)
+def draw_demo(model: Askable, pictures: dict[str, Image.Image], pixels: torch.Tensor) -> Figure:
+    """The three likeliest classes and the speed |dx/dt| / |x|, against integration time."""
+    horizon = model.way.horizon
+    _, solution = model.ask(pixels, model.way.but(steps=192, horizon=8 * horizon), save="all")
+    times, states = torch.tensor(solution.times), torch.stack(solution.states)
+    shares = torch.stack([model.readout(state).softmax(-1) for state in states])
     speed = states.diff(dim=0).flatten(2).norm(dim=-1) / times.diff()[:, None] / states[1:].flatten(2).norm(dim=-1)
 
     figure = Figure(figsize=(2.3 * len(pictures), 5.6), layout="constrained", dpi=120)
@@ -81,20 +69,18 @@ def draw(model: OdeViTForImageClassification, pictures: dict[str, Image.Image], 
         top.imshow(picture)
         top.set_title(name)
         top.axis("off")
-        for colour, k in zip(COLOURS, shares[-1, column].topk(3).indices, strict=True):
-            label = model.config.id2label[int(k)]
-            middle.plot(times, 100 * shares[:, column, k], color=colour, label=label, linewidth=1.6)
+        for colour, k in zip(COLOURS, shares[-1, column].topk(3).indices.tolist(), strict=False):
+            middle.plot(times, 100 * shares[:, column, k], color=colour, label=model.labels[k], linewidth=1.6)
         middle.legend(fontsize=7, frameon=False, loc="center right")
         middle.set_ylim(0, 100)
         bottom.semilogy(times[1:], speed[:, column], color="0.3")
         bottom.set_xlabel("integration time t")
-        for axis in (middle, bottom):
-            axis.axvline(own, color="0.6", linestyle=":", linewidth=1)
-            axis.spines[["top", "right"]].set_visible(False)
+        for plot in (middle, bottom):
+            plot.axvline(horizon, color="0.6", linestyle=":", linewidth=1)
     axes[1, 0].set_ylabel("probability (%)")
     axes[2, 0].set_ylabel("speed |dx/dt| / |x|")
-    axes[1, 0].annotate("the model stops here", (own, 12), xytext=(own + 2, 12), fontsize=7, color="0.4")
-    return figure
+    axes[1, 0].annotate("the model stops here", (horizon, 12), xytext=(horizon + 2, 12), fontsize=7, color="0.4")
+    return finish(figure)
 
 
 if __name__ == "__main__":

@@ -64,4 +64,4 @@ def frog() -> Image.Image:
     return image
 
 
-DRAWINGS = {each.__name__: each for each in (airplane, ship, truck, automobile, frog)}
+DRAWINGS = {draw.__name__: draw for draw in (airplane, ship, truck, automobile, frog)}

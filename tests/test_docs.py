@@ -1,22 +1,91 @@
 """What the README and the docs say is true today."""
 
 import re
+import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from benchmarks.readme import PAGES, filled
+from benchmarks.readme import PAGES, TABLES, filled
+
+from odevit.cli import ENTRIES
+from odevit.cli.recipes import RecipeVerb
+from odevit.distill.distillation import DistillRecipe
+from odevit.report import coming_to_rest, dependence, smoothness, teaching
+from odevit.solver import SOLVERS
+from odevit.train.compose import compose_as
 
 ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "records/README.md"]
 SNIPPETS = [
     pytest.param(code, id=f"{path.name}-{number}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in DOCS
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
 ]
+
+COMMANDS = sorted(
+    {
+        line.partition("#")[0].strip()
+        for path in DOCS
+        for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.S)
+        for line in block.splitlines()
+        if line.startswith("odevit ")
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command):
+    """Every verb and every key exists, and recipes compose; nothing is run."""
+    _, name, *words = shlex.split(command)
+    verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
+    if isinstance(verb, RecipeVerb):
+        words = [word for word in words if not word.startswith(("--", "hydra/")) and not word.endswith("=?")]
+        root = {"train": "recipe"}.get(name, name)
+        compose_as(verb.recipe, root, [word for word in words if "," not in word])
+    else:
+        verb.parse(words)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_keys_of_recipes_exist(path):
+    recipe, text = DistillRecipe(), path.read_text()
+    groups = "train|data|student|objective|alignment|stopping"
+    keys = {*re.findall(rf"`({groups})\.(\w+)[`=]", text), *re.findall(rf"\b({groups}|model)\.(\w+)=", text)}
+    unknown = [f"{group}.{key}" for group, key in sorted(keys) if not hasattr(getattr(recipe, group), key)]
+    assert unknown == []
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippets_run(code):
-    exec(compile(code, "snippet", "exec"), {})
+    with SOLVERS.restored():
+        exec(compile(code, "snippet", "exec"), {})
+
+
+def test_the_manual_states_the_rules_of_the_verdicts():
+    text = " ".join((ROOT / "docs/stability.md").read_text().split())
+    questions = dict(re.findall(r"\*\*([^*]+\?)\*\* (.*?)(?=\*\*[^*]+\?\*\*|## )", text))
+    rules = {
+        "Does it settle?": (
+            f"at least {coming_to_rest.SETTLED_SHARE:.0%}",
+            f"less than {coming_to_rest.SETTLED_CHANGE:.0%}",
+            f"at most {coming_to_rest.RESTLESS_SHARE:.0%}",
+            f"more than {coming_to_rest.RESTLESS_CHANGE:.0%}",
+        ),
+        "Does the answer depend on how it was integrated?": (
+            f"at most {100 * dependence.SAME_ACCURACY:g} point",
+            f"at least {dependence.SAME_ANSWERS:.0%}",
+            f"more than {100 * dependence.OTHER_ACCURACY:g} points",
+            f"fewer than {dependence.OTHER_ANSWERS:.0%}",
+        ),
+        "How many evaluations are enough?": (f"at most {100 * dependence.ENOUGH:g} points",),
+        "How far may a state be moved before the answer changes?": (f"at least {smoothness.TOLERANT:.0%}",),
+        "Does it follow its teacher?": (f"from {teaching.FOLLOWS:.0%}", f"below {teaching.PARTS:.0%}"),
+    }
+    assert list(questions) == list(rules)
+    for question, phrases in rules.items():
+        assert [phrase for phrase in phrases if phrase not in questions[question]] == [], question
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -26,7 +95,16 @@ def test_the_tables_are_what_the_records_say(page):
     assert filled(text) == text
 
 
-def test_links_lead_somewhere():
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+def test_every_table_is_on_a_page():
+    shown = [name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", (ROOT / page).read_text())]
+    assert sorted(shown) == sorted(TABLES)
+
+
+@pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", path.read_text()):
+        page = path.parent / target if target else path
+        assert page.exists(), f"{path.name} links to {target}"
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M) if anchor else []
+        anchors = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in anchors, f"{path.name} links to {target}#{anchor}"

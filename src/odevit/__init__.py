@@ -3,6 +3,7 @@
 image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 """
 
+from odevit.aliases import install as _install_aliases
 from odevit.field import VectorField as VectorField
 from odevit.model import OdeStudent as OdeStudent
 from odevit.model import OdeStudentConfig as OdeStudentConfig
@@ -21,3 +22,4 @@ from odevit.solver import solve as solve
 from odevit.version import __version__ as __version__
 
 register_auto_classes()
+_install_aliases()

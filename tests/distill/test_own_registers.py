@@ -1,24 +1,20 @@
 """Registers of the student's own: the equation has them, and nobody outside can tell."""
 
-import json
-
 import pytest
 import torch
 
-from odevit.analysis.subject import Subject
-from odevit.depth import Integration
-from odevit.distill import OdeEncoderConfig, OdeStudent, PrefixLayout, Teacher, get_ode_model
+from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
+from odevit.distill.bound_stopping import BoundStopping
+from odevit.distill.distillation import StoppingRecipe, compose_distillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.step import Distillation
-from odevit.distill.stopping import BoundStopping, StoppingRecipe
-from odevit.errors import ConfigError
-from odevit.model.layout import TokenLayout
+from odevit.model import get_ode_model
 from odevit.objectives import attention_kl, attention_l1
 from odevit.solver import Save, solve
-from tests.distill.zoo import ZOO, answers, images, make
+from odevit.train import RunFolder
+from tests.model.zoo import images, make
 
-SMALL = {"steps": 3, "horizon": 3.0}
 OWN = 4
 EVEN = Alignment("uniform", (1.0,) * 3)
 CLASSIFIERS = ["vit-classifier", "dinov2-registers-classifier", "odevit"]
@@ -35,22 +31,22 @@ def test_a_training_step_moves_them(name):
     network, pixels = distillation(name, leak=0.5), images()
     registers = network.student.encoder.registers
     before = registers.detach().clone()
-    told = network.teacher.logits(pixels)
+    answer = network.teacher.logits(pixels)
     optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
     network(pixels).loss.backward()
     assert (registers.grad.abs().sum(dim=(0, 2)) > 0).all(), "every one of them"
     optimiser.step()
     assert not torch.equal(registers, before)
-    assert torch.equal(network.student.readout(network.teacher.states(pixels)[-1]).logits, told)
+    assert torch.equal(network.student.output(network.teacher.states(pixels)[-1]).logits, answer)
 
 
 def test_forced_stretches_begin_with_the_learned_registers():
     network, pixels = distillation("vit-classifier", DistillObjective(logits=0.0, forced=0.5), leak=0.5), images()
-    encoder, told = network.student.encoder, network.teacher.states(pixels)
+    encoder, layers = network.student.encoder, network.teacher.states(pixels)
     own = encoder.registers.expand(2, -1, -1)
-    anchor, start = torch.cat([told[0], own], dim=1), torch.cat([told[1], own], dim=1)
+    anchor, start = torch.cat([layers[0], own], dim=1), torch.cat([layers[1], own], dim=1)
     end = solve(encoder.field.dynamics(anchor), start, solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
-    stretches = network._forced(told, (2, 4, 6), None, 6)
+    stretches = network._forced(layers, (2, 4, 6), network.student.way)
     torch.testing.assert_close(stretches[1], end[:, :17])
     network(pixels).loss.backward()
     assert encoder.registers.grad.abs().sum() > 0
@@ -59,30 +55,27 @@ def test_forced_stretches_begin_with_the_learned_registers():
 @pytest.mark.parametrize(("part", "distance"), [("attention_l1", attention_l1), ("attention_kl", attention_kl)])
 def test_attention_is_compared_on_the_teachers_tokens(part, distance):
     network, pixels = distillation("vit-classifier", DistillObjective(**{part: 1.0})), images()
-    told = network.teacher(pixels, attentions=True)
-    maps = network.student.encoder.integrate(told.states[0], Integration(save=Save(attentions=True))).attentions
+    theirs = network.teacher(pixels, attentions=True).attentions
+    maps = network.student.states(pixels, save=Save(attentions=True)).attentions
     assert maps[0].shape[-2:] == (17 + OWN, 17 + OWN)
     torch.testing.assert_close(maps[0].sum(-1), torch.ones(2, 4, 17 + OWN))
-    each = [distance(maps[n - 1][..., :17, :17], q)["loss"] for n, q in zip((2, 4, 6), told.attentions, strict=True)]
-    torch.testing.assert_close(network(pixels).parts[part], torch.stack(each).mean())
+    distances = [distance(maps[n - 1][..., :17, :17], q)["loss"] for n, q in zip((2, 4, 6), theirs, strict=True)]
+    torch.testing.assert_close(network(pixels).parts[part], torch.stack(distances).mean())
 
 
 @pytest.mark.parametrize("lipschitz", [0.5, 0.0])
 def test_the_bound_is_measured_with_them(lipschitz, tmp_path):
     network = distillation("vit-classifier", leak=0.5)
-    stopping = BoundStopping(network, images(), StoppingRecipe("curvature", lipschitz=lipschitz), tmp_path)
-    errors, bound, found = stopping.measure()
-    told = network.teacher.states(images())
+    stopping = BoundStopping(network, images(), StoppingRecipe("curvature", lipschitz=lipschitz), RunFolder(tmp_path))
+    errors, bound, measured = stopping.measure()
+    layers = network.teacher.states(images())
     path = network.student.states(images(), solver="euler").states
-    expected = [(path[n] - h).flatten(1).norm(dim=1).mean().item() for n, h in zip((2, 4, 6), told[1:], strict=True)]
+    expected = [(path[n] - h).flatten(1).norm(dim=1).mean().item() for n, h in zip((2, 4, 6), layers[1:], strict=True)]
     assert errors == pytest.approx(expected, rel=1e-5)
     assert bound > 0
-    assert found == lipschitz or lipschitz == 0
+    assert measured == lipschitz if lipschitz else measured > 0
 
 
 def test_the_papers_recipe_has_ten():
-    from odevit.distill.compose import compose_distillation
-
     recipe = compose_distillation(["experiment=paper/distill-cifar100", "teacher=somewhere"])
     assert recipe.student_config().registers == 10
-

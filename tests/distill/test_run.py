@@ -13,15 +13,27 @@ from transformers import (
     ViTImageProcessorPil,
 )
 
-from odevit import OdeStudent, verbs
+from odevit import OdeStudent, OdeStudentConfig, load
 from odevit.distill import Teacher
+from odevit.distill import teacher as teacher_module
 from odevit.distill.alignment import Alignment
-from odevit.distill.compose import compose_distillation
-from odevit.distill.run import comparison, data_for
+from odevit.distill.bound_stopping import BoundStopping
+from odevit.distill.distill_task import comparison, distill_recipe
+from odevit.distill.distillation import DistillRecipe, compose_distillation
+from odevit.distill.head import train_head
+from odevit.model import anatomy, surgery
+from odevit.train import RunFolder
 from odevit.train.callbacks import read_metrics
+from odevit.train.compose import compose_recipe
 from odevit.train.splits import read_data
+from odevit.train.trainer import OdeViTTrainer
+from tests.train.start import words
 
 SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128}
+
+
+def distill(then=None, **settings):
+    return distill_recipe(compose_distillation(words(settings)), then=then)
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +53,21 @@ def vit(tmp_path_factory):
 
 
 def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
-    folder = verbs.train(teacher=vit, head_only=True, out=tmp_path / "run", **SMALL)
+    settings = {"teacher": vit, "head_only": True, "out": tmp_path / "run", **SMALL}
+    folder = train_head(compose_recipe(words(settings)))
     before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"classifier.weight", "classifier.bias"}
     assert (folder / "preprocessor_config.json").exists()
     assert Teacher(str(folder)).anatomy.labels == 10
+    record = json.loads((folder / "record.json").read_text())
+    assert (record["nfe"], record["params"]) == (3, sum(value.numel() for value in after.values()))
+    assert f"{record['top1']:.2%}" in (folder / "README.md").read_text()
 
 
 def test_distilling_a_hugging_face_vit(vit, tmp_path):
     before = load_file(vit / "model.safetensors")
-    folder = verbs.distill(
+    folder = distill(
         teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **{"student.steps": 3, "train.steps": [3, 6]}
     )
     after = load_file(vit / "model.safetensors")
@@ -65,7 +81,6 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
     assert [row["model"] for row in comparison(folder)] == ["teacher", "student distilled"]
     card = (folder / "README.md").read_text()
     assert f"{record['agreement']:.2%}" in card
-    assert f"{record['agreement']:.2%} of 359 test images" in (folder / "report.html").read_text()
     assert f"{record['params']:,}" in card
     losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     assert losses[-1] < losses[0]
@@ -74,7 +89,7 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
 def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
     small = {"teacher_train.epochs": 1, "model.hidden_size": 16, "model.num_attention_heads": 2, "model.steps": 2}
     steps = {"train.steps": [2, 4], "student.steps": 4, "student.registers": 2}
-    folder = verbs.distill(out=tmp_path / "run", **SMALL, **small, **steps)
+    folder = distill(out=tmp_path / "run", **SMALL, **small, **steps)
     rows = json.loads((folder / "comparison.json").read_text())
     assert [row["model"] for row in rows] == ["teacher", "student from scratch", "student distilled"]
     assert rows[1]["params"] == rows[2]["params"], "the same architecture"
@@ -82,10 +97,8 @@ def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
 
 
 def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path, monkeypatch):
-    from odevit.train.trainer import OdeViTTrainer
-
     settings = {**SMALL, "teacher": vit, "compare": False, "train.steps": [3, 6], "student.steps": 3}
-    whole = verbs.distill(out=tmp_path / "whole", **settings)
+    whole = distill(out=tmp_path / "whole", **settings)
     ordinary = OdeViTTrainer.training_step
 
     def interrupted(self, model, inputs, num_items_in_batch=None):
@@ -96,8 +109,8 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(OdeViTTrainer, "training_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            verbs.distill(out=tmp_path / "cut", **settings)
-    cut = verbs.distill(out=tmp_path / "cut", resume=True, **settings)
+            distill(out=tmp_path / "cut", **settings)
+    cut = distill(out=tmp_path / "cut", resume=True, **settings)
     a, b = load_file(whole / "model.safetensors"), load_file(cut / "model.safetensors")
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -113,7 +126,7 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
 )
 def test_bad_settings(vit, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
-        verbs.distill(out=tmp_path / "run", **{**SMALL, "teacher": vit, "compare": False, **settings})
+        distill(out=tmp_path / "run", **{**SMALL, "teacher": vit, "compare": False, **settings})
 
 
 def test_a_head_that_does_not_match_the_data(tmp_path):
@@ -123,27 +136,28 @@ def test_a_head_that_does_not_match_the_data(tmp_path):
     )  # fmt: skip
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
     with pytest.raises(ValueError, match=r"knows 7 classes, the data has 10; train a head .* head_only=true"):
-        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
+        distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
 
 
 def test_a_teacher_without_a_head(vit, tmp_path):
     ViTForImageClassification.from_pretrained(vit).vit.save_pretrained(tmp_path / "body")
     with pytest.raises(ValueError, match=r"ViTModel without a classification head; .* head_only=true"):
-        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "body", compare=False, **SMALL)
+        distill(out=tmp_path / "run", teacher=tmp_path / "body", compare=False, **SMALL)
 
 
 def test_a_teacher_without_hidden_states(tmp_path):
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10)
     ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
     with pytest.raises(ValueError, match=r"a teacher without hidden states: ResNet.*Choose a Vision Transformer"):
-        verbs.distill(out=tmp_path / "run", teacher=tmp_path / "resnet", compare=False, **SMALL)
+        distill(out=tmp_path / "run", teacher=tmp_path / "resnet", compare=False, **SMALL)
 
 
 def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
     """Statistics that differ are no error here, for the images are not normalised yet: the teacher's are taken."""
     recipe = compose_distillation([f"teacher={vit}", "compare=false"])
     teacher = Teacher(str(vit))
-    own, data = read_data(recipe, 8), data_for(recipe, teacher)
+    own = read_data(recipe, teacher.square_size)
+    data = teacher.normalised(own)
     assert (data.mean, data.std) == ((0.4,) * 3, (0.3,) * 3)
     assert own.mean != data.mean
     teacher.check_pixels(data.mean, data.std)
@@ -153,21 +167,47 @@ def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
 
 def test_the_last_state_alone_can_be_met_in_fewer_steps_than_layers(vit, tmp_path):
     settings = {"objective.path": "last", "student.steps": 2, "train.steps": [2]}
-    folder = verbs.distill(out=tmp_path / "run", teacher=vit, compare=False, **SMALL, **settings)
+    folder = distill(out=tmp_path / "run", teacher=vit, compare=False, **SMALL, **settings)
     assert json.loads((folder / "record.json").read_text())["nfe"] == 2
-    assert (folder / "report.html").exists()
 
 
-def test_a_teacher_given_to_train_alone_is_refused(vit):
-    with pytest.raises(ValueError, match="head_only=true"):
-        verbs.train(teacher=vit)
+def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeypatch):
+    """Also when a report follows: it gets the student with its best weights, the teacher, the data, the alignment."""
+    counts = {}
+
+    def count(owner, name, key):
+        ordinary = getattr(owner, name)
+
+        def counted(*args, **kwargs):
+            counts[key] = counts.get(key, 0) + 1
+            return ordinary(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for module in (anatomy, surgery, teacher_module):
+        count(module, "examine", "examined")
+    count(teacher_module, "load_vit", "teacher loaded")
+    count(OdeStudent, "__init__", "student made")
+    count(OdeStudentConfig, "problems", "configuration validated")
+    count(DistillRecipe, "problems", "recipe validated")
+    finished = []
+    settings = {"student.steps": 3, "train.steps": [3, 6], "train.epochs": 1}
+    folder = distill(finished.append, teacher=vit, compare=False, out=tmp_path / "run", **{**SMALL, **settings})
+    once = ("examined", "teacher loaded", "student made", "recipe validated")
+    assert {key: counts[key] for key in once} == dict.fromkeys(once, 1)
+    assert counts["configuration validated"] <= 2, "as it was written, and as the teacher completes it"
+    (task,) = finished
+    assert (task.alignment, task.teacher) == (task.network.alignment, task.network.teacher)
+    saved = load(folder).state_dict()
+    assert all(torch.equal(value, saved[name]) for name, value in task.student.state_dict().items())
+    assert {*RunFolder(folder).written, "manifest.json"} == {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("bound", ["curvature", "weights"])
 @pytest.mark.parametrize("lipschitz", [0.5, 0.0])
 def test_the_bound_is_tracked_and_drawn(vit, tmp_path, bound, lipschitz):
     settings = {"stopping.bound": bound, "stopping.lipschitz": lipschitz, "train.steps": [3], "student.steps": 3}
-    folder = verbs.distill(teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **settings)
+    folder = distill(teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **settings)
     lines = [json.loads(line) for line in (folder / "bound.jsonl").read_text().splitlines()]
     assert len(lines) == 2
     assert len(lines[0]["errors"]) == 3
@@ -176,12 +216,10 @@ def test_the_bound_is_tracked_and_drawn(vit, tmp_path, bound, lipschitz):
 
 
 def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path, monkeypatch):
-    from odevit.distill.stopping import BoundStopping
-
-    told = iter([([5.0, 5.0], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.1, 0.1], 1.0, 0.5)])
-    monkeypatch.setattr(BoundStopping, "measure", lambda self: next(told))
+    measured = iter([([5.0, 5.0], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.1, 0.1], 1.0, 0.5)])
+    monkeypatch.setattr(BoundStopping, "measure", lambda self: next(measured))
     settings = {"stopping.bound": "curvature", "stopping.patience": 2, "stopping.window": 1, "train.steps": [3]}
-    folder = verbs.distill(
+    folder = distill(
         teacher=vit,
         compare=False,
         out=tmp_path / "run",
@@ -195,7 +233,7 @@ def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path,
 def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(vit, tmp_path, monkeypatch):
     off = {f"data.augmentation.{name}": 0 for name in ("affine", "mixup", "mix_probability", "label_smoothing")}
     settings = {**SMALL, **off, "teacher": vit, "compare": False, "train.steps": [3], "student.steps": 3}
-    asked = losses_of(verbs.distill(out=tmp_path / "asked", **settings))
+    asked = losses_of(distill(out=tmp_path / "asked", **settings))
     calls = []
     ordinary = Teacher.forward
 
@@ -204,7 +242,7 @@ def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(
         return ordinary(self, pixel_values, attentions)
 
     monkeypatch.setattr(Teacher, "forward", counted)
-    kept = losses_of(verbs.distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
+    kept = losses_of(distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
     assert kept == pytest.approx(asked, rel=1e-2)
     assert calls.count(128) <= 16, "a pass to keep, alignment and scores; not one for each of the 20 training batches"
 
@@ -215,4 +253,4 @@ def losses_of(folder):
 
 def test_features_and_augmentation_exclude_each_other(vit, tmp_path):
     with pytest.raises(ValueError, match=r"switch data\.augmentation off"):
-        verbs.distill(out=tmp_path / "run", teacher=vit, compare=False, features=tmp_path / "features", **SMALL)
+        distill(out=tmp_path / "run", teacher=vit, compare=False, features=tmp_path / "features", **SMALL)

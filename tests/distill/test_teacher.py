@@ -6,11 +6,14 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.distill import Teacher, TeacherCache, cache_features, get_ode_model
-from odevit.distill.cache import fingerprint
+from odevit.data import Augmentation, DeviceBatches, Images
+from odevit.distill import Teacher, TeacherCache, cache_features
+from odevit.distill.features import fingerprint
+from odevit.distill.teacher import attention_over_layers
 from odevit.errors import ConfigError
-from tests.distill.zoo import SIZE, ZOO, LikeTimm, answers, images, make
+from odevit.model import get_ode_model
 from tests.model.tiny import tiny_model
+from tests.model.zoo import SIZE, ZOO, LikeTimm, answers, images, make
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -25,7 +28,10 @@ def test_states_are_those_of_the_model(name):
     for h, x in zip(output.states, expected.hidden_states, strict=True):
         assert torch.equal(h, x)
     if "logits" in answers(expected):
-        assert torch.equal(teacher.logits(pixels), expected.logits)
+        logits, solution = teacher.ask(pixels)
+        assert torch.equal(logits, expected.logits)
+        assert (solution.stats.nfe, solution.times) == (3, (0.0, 1.0, 2.0, 3.0))
+        assert solution.state is solution.states[-1]
         teacher.check_labels(5)
     else:
         assert output.logits is None
@@ -44,9 +50,14 @@ def test_attention_maps(name):
     output = teacher(pixels, attentions=True)
     tokens = output.states[0].shape[1]
     assert plain.attentions is None
-    assert [each.shape for each in output.attentions] == [(2, 4, tokens, tokens)] * 3
-    for each in output.attentions:
-        torch.testing.assert_close(each.sum(-1), torch.ones(2, 4, tokens))
+    assert [attention.shape for attention in output.attentions] == [(2, 4, tokens, tokens)] * 3
+    for attention in output.attentions:
+        torch.testing.assert_close(attention.sum(-1), torch.ones(2, 4, tokens))
+    path, layout = attention_over_layers(teacher, pixels), teacher.layout(pixels)
+    assert path.times == (1.0, 2.0, 3.0)
+    assert path.query == ("CLS" if layout.has_cls else "mean of patches")
+    rows = output.attentions[1][:, :, layout.cls if layout.has_cls else layout.patches].mean(2)[..., layout.patches]
+    torch.testing.assert_close(path.heads[1].flatten(-2), rows)
     again = teacher(pixels)
     assert all(torch.equal(a, b) for a, b in zip(plain.states, again.states, strict=True))
     with pytest.raises(ValueError, match="LikeTimm does not give its maps"):
@@ -73,7 +84,7 @@ def test_a_teacher_is_a_frozen_copy():
 def test_a_forced_trajectory_gives_the_logits_of_the_teacher():
     model, pixels = make("vit-classifier"), images()
     teacher, student = Teacher(model), get_ode_model(model, steps=3)
-    assert torch.equal(student.readout(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
+    assert torch.equal(student.output(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dino", "clip-projection", "odevit"])
@@ -187,10 +198,6 @@ def test_what_cannot_be_cached(tmp_path):
 
 
 def test_batches_that_change_are_refused(tmp_path):
-    from odevit.data.augment.policy import Augmentation
-    from odevit.data.batches import DeviceBatches
-    from odevit.data.images import Images
-
     data = Images(torch.zeros(4, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
     options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "num_classes": 5}
     teacher = Teacher(make("vit"))

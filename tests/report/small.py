@@ -3,9 +3,9 @@
 import torch
 from PIL import Image
 
-from odevit.analysis.subject import Subject
 from odevit.field import Dynamics, Field
-from odevit.report.collect import Sizes
+from odevit.report import Sizes
+from odevit.report.study import Sample
 from tests.model.tiny import tiny_model
 
 FEW = Sizes(accurate=5, solvers=4, limits=2, groups=2, radius=3, depths=3, spectrum=2, lipschitz=2, approximation=2)
@@ -23,10 +23,6 @@ class Linear(Field):
         return Dynamics({"linear": lambda x, t, _: x @ self.matrix.T}, anchor=x0, leak=self.leak)
 
 
-def tiny_subject(**overrides):
-    return Subject.of(tiny_model(**overrides))
-
-
 def images(count=6, labels=5):
     """Batches of two sizes."""
     pixels, classes = torch.randn(count, 3, 16, 16), torch.arange(count) % labels
@@ -35,6 +31,15 @@ def images(count=6, labels=5):
         {"pixel_values": pixels[:cut], "labels": classes[:cut]},
         {"pixel_values": pixels[cut:], "labels": classes[cut:]},
     ]
+
+
+def sample_of(model, batches):
+    """Batches as a sample of a report."""
+    with torch.no_grad():
+        chunks = [{"x0": model.embed(batch["pixel_values"]), "labels": batch["labels"]} for batch in batches]
+    count = sum(len(chunk["labels"]) for chunk in chunks)
+    classes = tuple("abcde")
+    return Sample(torch.arange(count), chunks, batches, classes, (0.5,) * 3, (0.5,) * 3, available=count)
 
 
 def picture_folder(folder, classes=("a", "b", "c"), of_each=4):

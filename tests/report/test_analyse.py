@@ -1,20 +1,19 @@
 """A whole report on a tiny model: complete, self-contained, honest, and leaving everything as it was."""
 
+import importlib
+import importlib.util
 import json
-import math
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
-from odevit import OdeViTForImageClassification
-from odevit.analysis.load import load_subject
-from odevit.report import collect
-from odevit.report.collect import analyse
-from odevit.report.page import render
-from odevit.report.verdict import verdicts
+from odevit.model import OdeViTForImageClassification, load
+from odevit.report import SECTIONS, analyse
+from odevit.report.section import all_sections, write_page
 from odevit.solver import make_solver
-from tests.page.alone import pictures, what_it_fetches, without_pictures
+from tests.report.alone import pictures, what_it_fetches, without_pictures
 from tests.report.small import FEW, model_folder, picture_folder
 
 WITHOUT_TEACHER = {
@@ -31,7 +30,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, data):
     """An untrained model with a leak, and its report."""
-    run = model_folder(tmp_path_factory.mktemp("calm"), leak=4.0)
+    run = model_folder(tmp_path_factory.mktemp("calm"), leak=8.0, steps=6)
     return analyse(run, data=str(data), limit=100, sizes=FEW, seed=3)
 
 
@@ -68,11 +67,55 @@ def test_the_numbers_are_json_and_say_where_they_come_from(calm):
     assert set(numbers["exponents"]["by_token"]) == {"CLS", "patches", "registers"}
 
 
-def test_the_page_can_be_written_again_from_the_numbers_alone(calm):
+def test_the_page_can_be_written_again_from_the_numbers_alone(calm, tmp_path):
     numbers = json.loads((calm.folder / "analysis.json").read_text())
     figures = {path.stem: path.read_bytes() for path in (calm.folder / "figures").iterdir()}
-    again = render(numbers, verdicts(numbers), figures)
-    assert again.split("How this was made")[0] == calm.page.read_text().split("How this was made")[0]
+    title = f"How stable is {Path(numbers['model']['run']).name}?"
+    again = write_page(tmp_path / "again.html", title, "analysis.html.j2", all_sections(), numbers, figures)
+    first, again = (page.read_text().split("How this was made")[0] for page in (calm.page, again))
+    assert first == again
+
+
+NEW_SECTION = """
+from odevit.report import SECTIONS, Section
+
+@SECTIONS.register("norms")
+class Norms(Section):
+    title = "How large is <x>?"
+    place = 15
+    thresholds = ("A state is large beyond ten.",)
+    text = "<p>The largest norm of {{ norms.images | count }} embedded images is {{ norms.largest | number }}.</p>"
+
+    def measure(self, study):
+        x0 = study.sample.start(4)
+        return {"norms": {"images": len(x0), "largest": x0.flatten(1).norm(dim=1).max()}}
+"""
+
+
+def test_a_section_is_one_new_file(data, tmp_path, monkeypatch):
+    """It is measured, told, and in its place on the page, without anything else being touched."""
+    (tmp_path / "norms.py").write_text(NEW_SECTION)
+    spec = importlib.util.spec_from_file_location("norms", tmp_path / "norms.py")
+    with SECTIONS.restored():
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        found = analyse(model_folder(tmp_path / "run", leak=1.0), data=str(data), limit=3, sizes=FEW)
+    assert found.numbers["norms"]["images"] == 3
+    page = found.page.read_text()
+    places = [
+        page.index(f"<h2>{title}") for title in ("Does it settle?", "How large is &lt;x&gt;?", "Where do they go?")
+    ]
+    assert places == sorted(places)
+    assert f"of 3 embedded images is {found.numbers['norms']['largest']:.3g}." in page
+    assert "A state is large beyond ten." in page
+    assert "norms" not in SECTIONS
+
+
+def test_sections_stand_in_order_and_nothing_is_measured_twice():
+    titles = [section.title for section in all_sections()]
+    assert titles[0] == "Does it settle?"
+    assert titles[-1] == "How this was made"
+    places = [section.place for section in all_sections()]
+    assert places == sorted(set(places))
 
 
 def test_the_page_needs_nothing_beside_it(calm):
@@ -120,20 +163,19 @@ def test_fewer_images_are_a_sample_of_the_split(restless):
 
 def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     run = model_folder(tmp_path / "run", leak=1.0, hidden_dropout=0.1, solver="dopri5")
-    subject = load_subject(run)
-    subject.model.train()
-    subject.model.odevit.norm.eval()
-    before = {name: value.clone() for name, value in subject.model.state_dict().items()}
-    modes = [module.training for module in subject.model.modules()]
-    monkeypatch.setattr(collect, "load_subject", lambda _: subject)
-    monkeypatch.setattr(collect, "write_page", lambda *_: None)
+    model = load(run)
+    model.train()
+    model.odevit.norm.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda _: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
     analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
     assert torch.equal(torch.get_rng_state(), random)
-    assert [module.training for module in subject.model.modules()] == modes
-    assert all(parameter.requires_grad for parameter in subject.model.parameters())
-    assert all(torch.equal(before[name], value) for name, value in subject.model.state_dict().items())
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert {path: path.read_bytes() for path in run.iterdir()} == files
 
 
@@ -179,9 +221,14 @@ def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
         analyse(model_folder(tmp_path / "four", num_labels=4), data=str(data))
 
 
-def test_a_bundled_model_is_not_shadowed_by_its_report():
-    assert str(collect._folder("cifar10", None)) == "analysis-cifar10"
-    assert math.isfinite(len(str(collect._folder("anything", "elsewhere"))))
+def test_a_bundled_model_is_not_shadowed_by_its_report(data, tmp_path, monkeypatch):
+    """analysis-NAME, for a folder NAME would be taken for the model the next time."""
+    run = model_folder(tmp_path / "bundle")
+    monkeypatch.setattr(importlib.import_module("odevit.model.load"), "bundled_models", lambda: {"tiny": run})
+    monkeypatch.chdir(tmp_path)
+    found = analyse("tiny", data=str(data), limit=2, sizes=FEW)
+    assert found.page.resolve() == tmp_path / "analysis-tiny/report.html"
+    assert analyse("tiny", data=str(data), limit=2, sizes=FEW, out="elsewhere").folder == Path("elsewhere")
 
 
 def test_a_splitting_is_shown_and_not_held_against_the_model(tmp_path, data):

@@ -1,24 +1,38 @@
-"""Pictures of unusual numbers: a hundred classes, nothing positive, gaps."""
+"""Figures of unusual numbers: a hundred classes, nothing positive, gaps. They are checked by what they draw."""
 
-from io import BytesIO
-
+import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from odevit.report.figures.exponents import draw_classes, draw_exponents
-from odevit.report.figures.integration import draw_grid, draw_speed, draw_steps
-from odevit.report.figures.smoothness import draw_radius
-from odevit.report.figures.teaching import draw_bins, draw_correctness
-from odevit.report.plain import plain
-from odevit.report.teaching import GROUPS, nearness
-from tests.report.test_verdict import GOOD, outcome, share
+from odevit.distill.bound_stopping import draw_tracking
+from odevit.report.coming_to_rest import draw_exponents, draw_spectrum, draw_speed
+from odevit.report.dependence import draw_grid, draw_horizons, draw_steps
+from odevit.report.early_stopping import draw_stop
+from odevit.report.gaze import draw_attention
+from odevit.report.groups import draw_classes
+from odevit.report.section import plain
+from odevit.report.smoothness import draw_lipschitz, draw_radius
+from odevit.report.teaching import GROUPS, draw_bins, draw_correctness, draw_layers, nearness
+from tests.report.test_verdict import GOOD, outcome, share, spread
 
 
-def size(figure):
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png")
-    return Image.open(buffer).size
+def drawn(figure):
+    """The axes of a figure that can be rendered."""
+    figure.canvas.draw()
+    return figure.axes
+
+
+def line(axes, label):
+    (found,) = [each for each in axes.lines if each.get_label() == label]
+    return found.get_xdata(), found.get_ydata()
+
+
+def words(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def title(figure):
+    return figure.get_suptitle()
 
 
 def classes(count):
@@ -30,51 +44,135 @@ def classes(count):
             }
             for i in range(count)
         ],
-        "correlation": {"r": 0.1, "p": 0.3, "count": count} if count > 2 else None,
+        "correlation": {"r": -0.1, "p": 0.3, "count": count} if count > 2 else None,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, 1), (10, 10), (100, 12)])
-def test_classes(count, named):
-    figure = draw_classes(classes(count))
-    texts = [text for axes in figure.axes for text in axes.texts]
-    assert 1 <= len(texts) <= named
-    assert size(figure)[0] >= 800
+def test_classes_are_bubbles_and_the_extreme_ones_have_names(count, named):
+    numbers = classes(count)
+    figure = draw_classes(numbers)
+    axes = drawn(figure)[0]
+    (bubbles,) = [each for each in axes.collections if hasattr(each, "get_sizes")]
+    expected = [(100 * row["accuracy"], row["exponent"]) for row in numbers["classes"]]
+    np.testing.assert_allclose(bubbles.get_offsets(), expected)
+    names = words(axes)
+    assert len(names) == len(set(names))
+    assert 1 <= len(names) <= named
+    assert "class number 0" in names, "the least accurate one"
+    assert ("r = −0.10, p = 0.3" in title(figure)) == (count > 2)
 
 
 def test_exponents_that_are_all_missing_or_all_alike():
     part = {"values": [None, None], "negative": share(0, 2)}
-    assert size(draw_exponents(part, part))[0] >= 800
-    part = {"values": [0.5, 0.5], "negative": share(0, 2)}
-    assert size(draw_exponents(part, part))[0] >= 800
+    (axes,) = drawn(draw_exponents(part, part))
+    assert not axes.patches
+    part = {"values": [0.5, 0.5, -0.5], "negative": share(1, 3)}
+    (axes,) = drawn(draw_exponents(part, {**part, "values": [0.5, None, None]}))
+    heights = [sum(bar.get_height() for bar in container) for container in axes.containers]
+    assert heights == [3, 1], "every finite value stands in a bar"
+    assert axes.get_legend().get_texts()[1].get_text() == "at rest (1 images)"
 
 
-def test_speed_with_gaps_and_at_a_standstill():
-    for median in ([0.1, None], [0.0, 0.0]):
-        speed = {"times": [1.0, 2.0], "low": median, "median": median, "high": median, "horizon": 1.0}
-        assert size(draw_speed(speed))[0] >= 800
+def test_a_spectrum_is_hollow_where_it_has_not_converged():
+    part = {"values": [[-0.1, -0.2], [-0.3, None]], "converged": [True, False]}
+    left, right = drawn(draw_spectrum({"k": 2, "images": 2, "path": part, "rest": part}))
+    for axes in (left, right):
+        first, second = [each for each in axes.lines if len(each.get_xdata()) == 2 and each.get_marker() == "o"]
+        assert list(first.get_ydata()) == [-0.1, -0.2]
+        assert first.get_markerfacecolor() != "white"
+        assert second.get_markerfacecolor() == "white"
+    assert left.get_ylim() == right.get_ylim()
+
+
+@pytest.mark.parametrize(("median", "scale"), [([0.1, None], "log"), ([0.0, 0.0], "linear")])
+def test_speed_with_gaps_and_at_a_standstill(median, scale):
+    speed = {"times": [1.0, 2.0], "low": median, "median": median, "high": median, "horizon": 1.5}
+    (axes,) = drawn(draw_speed(speed))
+    times, values = line(axes, "median image")
+    assert list(times) == [1.0, 2.0]
+    np.testing.assert_array_equal(values, [np.nan if value is None else value for value in median])
+    assert axes.get_yscale() == scale
+    assert "its horizon" in words(axes)
 
 
 def test_ways_that_collapse_do_not_squeeze_the_others():
     solvers = [outcome(12, 0.9), {**outcome(6, 0.1, "euler"), "stable": False}, outcome(12, 0.89, "euler")]
-    figure = draw_steps({**GOOD["sweep"], "solvers": [{**each, "images": 200} for each in solvers]})
-    bottom, top = figure.axes[0].get_ylim()
+    sweep = {**GOOD["sweep"], "solvers": [{**each, "images": 200} for each in solvers]}
+    figure = draw_steps(sweep)
+    axes = drawn(figure)[0]
+    bottom, top = axes.get_ylim()
     assert top - bottom < 20
-    assert any("−80" in text.get_text() for text in figure.axes[0].texts)
-    assert size(figure)[0] >= 800
+    assert words(axes) == ["−80"]
+    nfe, gains = line(axes, "lie trotter, its own")
+    assert list(nfe) == [4, 6, 12, 24]
+    np.testing.assert_allclose(gains, [-5.0, -0.3, 0.0, 0.0], atol=1e-9)
+    np.testing.assert_allclose(line(axes, "euler")[1], [-80.0, -1.0], atol=1e-9)
+    assert "0.5 points over 6 to 64 steps" in title(figure)
 
 
-def test_a_grid_of_equal_accuracies():
+def test_the_path_is_read_at_every_time_once():
+    sweep = {**GOOD["sweep"], "horizons": [outcome(12, 0.92), outcome(24, 0.93, horizon=12.0, agreement=0.9)]}
+    sweep["stops"] = [outcome(6, 0.5, horizon=3.0), outcome(12, 0.92)]
+    (axes,) = drawn(draw_horizons(sweep))
+    times, accuracies = line(axes, "accuracy")
+    assert list(times) == [3.0, 6.0, 12.0]
+    np.testing.assert_allclose(accuracies, [50, 92, 93])
+    np.testing.assert_allclose(line(axes, "same answer as at its own horizon")[1], [100, 100, 90])
+
+
+def test_a_grid_frames_the_models_own_way_and_stars_what_is_unstable():
     grid = [outcome(n, 0.5, horizon=t) for n in (3, 6, 12) for t in (3.0, 6.0)]
-    assert size(draw_grid(grid, outcome(6, 0.5)))[0] >= 800
+    grid[1] = {**grid[1], "stable": False}
+    axes = drawn(draw_grid(grid, outcome(6, 0.5)))[0]
+    assert sorted(words(axes)) == ["50.0"] * 5 + ["50.0*"]
+    (frame,) = axes.patches
+    assert frame.get_xy() == (0.5, 0.5), "six steps are the second column, T = 6 the second row"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["3  (0.5x)", "6  (1x)"]
+
+
+def test_lipschitz_constants_are_drawn_as_far_as_they_are_known():
+    band = {"smallest": 1.0, "median": 2.0, "largest": 3.0}
+    rows = [{"time": t, "field": band} for t in (0.0, 1.0)]
+    (axes,) = drawn(draw_lipschitz(rows))
+    assert [each.get_label() for each in axes.lines] == ["whole field, measured"]
+    rows = [{**row, "attention": band, "attention_bound": {**band, "median": None}} for row in rows]
+    (axes,) = drawn(draw_lipschitz(rows))
+    assert len(axes.lines) == 3
+    assert axes.get_ylim()[0] == 0
 
 
 def test_radii_that_were_not_found():
     radius = {
-        "images": 2, "relative": [None, None], "margin": [0.5, 0.4], "right": [True, False],
+        "images": 2, "relative": [None, 0.02], "margin": [0.5, 0.4], "right": [True, False],
         "quantiles": {"5%": None, "50%": None, "95%": None},
     }  # fmt: skip
-    assert size(draw_radius(radius))[0] >= 800
+    figure = draw_radius(radius)
+    (axes,) = drawn(figure)
+    right, wrong = (collection.get_offsets() for collection in axes.collections)
+    assert np.isnan(np.ma.filled(right, np.nan)).any(), "nothing is drawn for a radius that was not found"
+    np.testing.assert_allclose(wrong, [(0.4, 2.0)])
+    assert "no disturbance changed an answer" in title(figure)
+
+
+@pytest.mark.parametrize("teacher", [False, True])
+def test_attention_lies_on_its_image_and_its_border_is_outlined(teacher):
+    maps = [[[0.1, 0.2], [0.3, 0.4]]] * 2
+    outlined = [[[False, False], [True, True]]] * 2
+    attention = {"images": 2, "names": ["cat", "dog"], "query": "CLS", "maps": maps, "outlined": outlined}
+    if teacher:
+        attention |= {"teacher": maps, "teacher_outlined": outlined}
+    figure = draw_attention(attention, torch.rand(2, 3, 8, 8))
+    grid = drawn(figure)
+    assert len(grid) == (6 if teacher else 4)
+    assert [axes.get_title() for axes in grid[:2]] == ["cat", "dog"]
+    for axes in grid[2:]:
+        picture, shown = axes.images
+        np.testing.assert_allclose(shown.get_array(), maps[0])
+        assert picture.get_extent() == shown.get_extent() == [0, 8, 8, 0]
+        (border,) = axes.collections
+        length = sum(np.linalg.norm(np.diff(path.vertices, axis=0), axis=1).sum() for path in border.get_paths())
+        assert length == pytest.approx(2 * (8 + 4)), "the border of the lower half"
 
 
 @pytest.mark.parametrize("present", [(0, 1, 2, 3), (0, 3), (3,)])
@@ -82,13 +180,48 @@ def test_both_distances_stand_side_by_side(present):
     groups = torch.tensor(present).repeat(16)
     distances = torch.linspace(5.0, 9.0, len(groups))[None]
     found, relative = (nearness(d, d, groups, groups == 0) for d in (distances, distances / 10))
-    teacher = plain({"groups": groups, "group_names": GROUPS, "token": "CLS", **found, "relative": relative})
-    strips, bars = draw_correctness(teacher), draw_bins(teacher)
-    for figure in (strips, bars):
-        assert [axes.get_xlabel() for axes in figure.axes] == ["|x(T) − h|", "|x(T) − h| / |h|"]
-        assert size(figure)[0] >= 800
-    seen = [torch.cat([torch.tensor(c.get_offsets()[:, 0].data) for c in axes.collections]) for axes in strips.axes]
+    teacher = plain({"groups": groups, "group_names": list(GROUPS), "token": "CLS", **found, "relative": relative})
+    strips, bars = drawn(draw_correctness(teacher)), drawn(draw_bins(teacher))
+    for panels in (strips, bars):
+        assert [axes.get_xlabel() for axes in panels] == ["|x(T) − h|", "|x(T) − h| / |h|"]
+    seen = [torch.cat([torch.tensor(c.get_offsets()[:, 0].data) for c in axes.collections]) for axes in strips]
     torch.testing.assert_close(seen[0], 10 * seen[1], rtol=1e-4, atol=0)
-    for axes in bars.axes:
+    for axes in bars:
         heights = torch.tensor([[bar.get_height() for bar in container] for container in axes.containers])
         torch.testing.assert_close(heights.sum(dim=0), torch.full((8,), 100.0, dtype=heights.dtype))
+
+
+def test_what_was_measured_at_every_layer_is_what_is_drawn():
+    bands = {"low": [1.0, 3.0], "median": [2.0, 4.0], "high": [9.0, 5.0], "standstill": [4.0, 8.0]}
+    figure = draw_layers({"cls": bands, "patches": bands})
+    columns = drawn(figure)
+    assert [axes.get_title() for axes in columns] == ["CLS", "patches"]
+    for axes in columns:
+        assert list(line(axes, "student, median image")[1]) == [2.0, 4.0]
+        assert list(line(axes, "if it stood still")[1]) == [4.0, 8.0]
+        assert axes.get_ylim()[0] == 0
+    assert title(figure) == "Distance at the last layer: 4.00, against 8.00 without moving"
+
+
+def test_early_stopping_is_drawn_with_what_it_saves():
+    stopping = {
+        "epochs": [1.0, 2.0, 4.0], "bound": [3.0, 2.0, 1.5], "running": [[4.0, 5.0], [1.0, 1.5], [0.5, 1.0]],
+        "patience": 1, "stop": 2.0, "end": 4.0, "score_at_stop": 0.5, "score_at_end": 0.75,
+    }  # fmt: skip
+    figure = draw_stop(stopping)
+    (axes,) = drawn(figure)
+    assert [bar.get_width() for bar in axes.patches] == [50.0, 75.0]
+    assert words(axes) == ["50.00%", "75.00%"]
+    assert title(figure) == "Stopping early saves 50% of the epochs and costs 25.00 points"
+    (axes,) = drawn(draw_tracking(stopping["epochs"], stopping["running"], stopping["bound"]))
+    assert list(line(axes, "layer 2")[1]) == [5.0, 1.5, 1.0]
+    assert list(line(axes, "bound")[1]) == [3.0, 2.0, 1.5]
+
+
+def test_nothing_to_compare_leaves_a_plain_title():
+    none = {"steps": None, "solvers": None, "horizons": None}
+    figure = draw_horizons({**GOOD["sweep"], "horizons": [outcome(12, 0.92)], "spreads": none})
+    assert title(figure) == "Accuracy along the model's own path"
+    assert "varies by 1.0 points" in title(
+        draw_horizons({**GOOD["sweep"], "horizons": [outcome(12, 0.92)], "spreads": {"horizons": spread(0.01)}})
+    )

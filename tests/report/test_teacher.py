@@ -7,12 +7,19 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from odevit import get_ode_model
-from odevit.report.collect import analyse
-from odevit.report.sections import teaching
-from odevit.report.stopping import stopping_epoch
-from odevit.report.teaching import GROUPS, distance_bins, nearness, ranked_above, ranking
-from odevit.report.verdict import side_of_chance
+from odevit.report import analyse
+from odevit.report.early_stopping import stopping_epoch
+from odevit.report.section import write_page
+from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness, ranked_above, ranking, side_of_chance
+from tests.report.alone import pictures
 from tests.report.small import FEW
+
+ABOUT = {
+    "model": {"kind": "student", "parameters": 1, "horizon": 1.0, "steps": 1, "solver": "rk4", "leak": 0.0},
+    "data": {"images": 1, "available": 1, "split": "test", "source": "digits", "asked": None},
+    "sweep": {"top1": {"value": 1.0, "error": 0.0}},
+}
+"""What the lead of a page tells."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,8 @@ def test_distances_and_answers_of_both(report):
     assert len(teacher["distances"]) == len(teacher["groups"]) == 40
     assert len(teacher["by_layer"]["median"]) == 3
     assert teacher["token"] == "CLS"
+    assert set(teacher["by_token"]) == {"cls", "patches"}
+    assert teacher["by_token"]["cls"]["median"] == teacher["by_layer"]["median"]
     assert not teacher["alignment"]["measured"], "the folder holds no alignment.json"
     counts = [teacher["groups"].count(number) for number in range(len(GROUPS))]
     assert teacher["top1"]["hits"] == counts[0] + counts[1]
@@ -64,7 +73,7 @@ def test_relative_distances_are_those_by_the_teachers_norm(report):
     assert sum(each["images"] for each in relative["bins"]) == 40
 
 
-def test_the_caption_says_at_how_many_layers_either_holds():
+def test_the_caption_says_at_how_many_layers_either_holds(tmp_path):
     """At the first layer all is alike; at the second the distance is larger where both are right, the norm yet more."""
     groups = torch.arange(80) % 4
     right, noise = groups == 0, torch.rand(80, generator=torch.Generator().manual_seed(0))
@@ -74,7 +83,9 @@ def test_the_caption_says_at_how_many_layers_either_holds():
         "images": 80, "layers": 2, "alignment": {"kind": "arc", "measured": True}, **absolute, "relative": relative,
         "right_has_larger_norm": ranking(norms[-1][right], norms[-1][~right]),
     }  # fmt: skip
-    page = "".join(teaching({"teacher": teacher}, {"correctness": b""}))
+    numbers = {"teacher": teacher, "verdicts": [], "thresholds": [], **ABOUT}
+    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [Teaching()], numbers, {"correctness": b""})
+    page = " ".join(path.read_text().split())
     assert "nearer at 0 and farther at 1 of 2 layers by |x − h|, " in page
     assert "and nearer at 1 and farther at 0 by |x − h| / |h|" in page
     assert "100.0% of all pairs" in page
@@ -106,8 +117,9 @@ def test_their_pictures_are_on_the_page(report):
     page = report.page.read_text()
     for name in ("both", "layers", "correctness", "bins", "stop", "tracking"):
         assert f'<figure id="{name}">' in page
-        assert (report.folder / "figures" / f"{name}.png").stat().st_size > 1000
+        assert (report.folder / "figures" / f"{name}.png").read_bytes() == pictures(page)[name]
     assert "evenly spaced" in page
+    assert "A distilled student of" in page
 
 
 def test_where_training_could_have_stopped(report):

@@ -1,11 +1,38 @@
 """Every answer can come out either way, and says what it rests on."""
 
 import copy
+import json
+from pathlib import Path
 
 import pytest
 
-from odevit.report.significance import Share
-from odevit.report.verdict import THRESHOLDS, depends, enough, fewest, follows, settles, tolerates, verdicts
+from odevit.analysis.significance import Share
+from odevit.report.coming_to_rest import Settling
+from odevit.report.dependence import depends, enough, fewest
+from odevit.report.section import all_sections
+from odevit.report.smoothness import Smoothness
+from odevit.report.teaching import Teaching
+
+RECORDS = sorted((Path(__file__).parents[2] / "records").glob("*/analysis.json"))
+
+
+def settles(numbers):
+    (verdict,) = Settling().judge(numbers)
+    return verdict
+
+
+def tolerates(radius):
+    (verdict,) = Smoothness().judge({"radius": radius})
+    return verdict
+
+
+def follows(teacher):
+    (verdict,) = Teaching().judge({"teacher": teacher})
+    return verdict
+
+
+def verdicts(numbers):
+    return [verdict for section in all_sections() for verdict in section.judge(numbers)]
 
 
 def outcome(steps, top1, solver="lie_trotter", horizon=6.0, agreement=1.0):
@@ -65,9 +92,16 @@ def test_a_model_that_does_everything_well():
     found = verdicts(GOOD)
     assert [each.answer for each in found] == ["yes", "no", "6 of 12", "3% of its norm", "it has none here"]
     assert [each.good for each in found] == [True, True, True, True, None]
-    assert len(THRESHOLDS) == len(found)
+    assert sum(len(section.thresholds) for section in all_sections()) == len(found), "a rule for every verdict"
     for number in ("100.0%", "99.6%"):
         assert number in found[0].sentences[0]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.parent.name)
+def test_recorded_numbers_are_judged_as_they_were(record):
+    numbers = json.loads(record.read_text())
+    now = [(verdict.question, verdict.answer, verdict.good) for verdict in verdicts(numbers)]
+    assert now == [(verdict["question"], verdict["answer"], verdict["good"]) for verdict in numbers["verdicts"]]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +168,7 @@ def test_a_more_accurate_solver(difference, word):
 def test_enough_is_what_every_dearer_way_confirms():
     steps = GOOD["sweep"]["steps"]
     assert fewest(steps, 0.92)["steps"] == 6
-    # Eight would do by itself, but ten does not: it was luck.
+    # Eight would do on their own, but ten do not: it was luck.
     assert fewest(GOOD["sweep"]["stops"], 0.92)["steps"] == 12
     assert fewest([outcome(4, 0.1)], 0.92) is None
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from odevit.train.assemble import compile_field
+from odevit.solver import Way
 from odevit.train.captured import CapturedStep
-from odevit.train.integration import Drawn
+from odevit.train.life import compile_field
 from odevit.train.loss import TrainingLoss
 from odevit.train.recipe import TrainRecipe
 from tests.model.tiny import tiny_images, tiny_model
@@ -24,47 +24,45 @@ def batch():
 def test_replay_equals_an_ordinary_pass(compiled):
     model = tiny_model(num_register_tokens=0).cuda().train()
     first, second = batch(), batch()
+    short, long = (model.way.but(steps=steps, horizon=horizon) for steps, horizon in ((2, 1.0), (3, 2.0)))
+    passes = ((first, short), (second, long), (second, short))
     expected = []
-    for data, steps, horizon in ((first, 2, 1.0), (second, 3, 2.0), (second, 2, 1.0)):
+    for data, way in passes:
         model.zero_grad()
-        loss = model(**data, steps=steps, horizon=horizon).loss
+        loss = model(**data, way=way).loss
         loss.backward()
         expected.append((loss.item(), [p.grad.clone() for p in model.parameters()]))
     if compiled:
         compile_field(model)
     captured = CapturedStep(model, first, None)
-    for (data, steps, horizon), (loss, gradients) in zip(
-        ((first, 2, 1.0), (second, 3, 2.0), (second, 2, 1.0)), expected, strict=True
-    ):
+    for (data, way), (loss, gradients) in zip(passes, expected, strict=True):
         model.zero_grad()  # as the Trainer does: sets gradients to None
-        assert captured(data, Drawn(None, steps, horizon)).item() == pytest.approx(loss, rel=1e-4)
+        assert captured(data, way).item() == pytest.approx(loss, rel=1e-4)
         for found, wanted in zip([p.grad for p in model.parameters()], gradients, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_weights_may_change_between_replays():
     model = tiny_model().cuda().train()
-    data = batch()
+    data, way = batch(), model.way.but(steps=2, horizon=1.0)
     captured = CapturedStep(model, data, None)
-    captured(data, Drawn(None, 2, 1.0))
+    captured(data, way)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(0.5)
-    assert captured(data, Drawn(None, 2, 1.0)).item() == pytest.approx(
-        model(**data, steps=2, horizon=1.0).loss.item(), rel=1e-4
-    )
+    assert captured(data, way).item() == pytest.approx(model(**data, way=way).loss.item(), rel=1e-4)
 
 
 def test_a_stack_of_layers_is_replayed_too():
     model = tiny_model(depth="stacked", steps=2).cuda().train()
     data = batch()
     loss = model(**data).loss.item()
-    assert CapturedStep(model, data, None)(data, Drawn()).item() == pytest.approx(loss, rel=1e-4)
+    assert CapturedStep(model, data, None)(data, None).item() == pytest.approx(loss, rel=1e-4)
 
 
 def test_penalties_and_solvers_are_replayed():
     model = tiny_model().cuda().train()
-    data, way = batch(), Drawn("exponential_euler", 3, 2.0)
+    data, way = batch(), Way("exponential_euler", 3, 2.0)
     loss = TrainingLoss.of(TrainRecipe(jasmin=0.1, transport=0.2))
     expected = loss(model, data, way).item()
     assert CapturedStep(model, data, None, loss)(data, way).item() == pytest.approx(expected, rel=1e-4)

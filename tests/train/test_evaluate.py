@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from odevit.data import Images, make_batches
+from odevit.solver import Way
 from odevit.train import evaluate_batches
 from tests.model.tiny import tiny_model
 
@@ -30,8 +31,18 @@ def test_top_k_against_a_direct_count():
 
 def test_the_integration_can_be_chosen_and_the_mode_is_kept():
     model = tiny_model().train()
-    assert evaluate_batches(model, batches(), solver="rk4", steps=3).nfe == 12
+    by_pieces = evaluate_batches(model, batches(), solver="rk4", steps=3)
+    assert by_pieces.nfe == 12
     assert model.training
+    torch.manual_seed(0)
+    data, way = batches(), Way("rk4", 3, model.way.horizon)
+    assert evaluate_batches(model, data, way=way).loss == evaluate_batches(model, data, solver="rk4", steps=3).loss
+
+
+def test_images_that_stop_on_their_own_cost_what_they_evaluated():
+    model = tiny_model(steps=12, horizon=12.0)
+    score = evaluate_batches(model, batches(), stop="velocity:0.5")
+    assert 0 < score.nfe < 12
 
 
 def test_processes_share_the_work():

@@ -1,12 +1,15 @@
 """What a step of training makes smaller."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
-from odevit.distill.recipe import DistillRecipe
-from odevit.train.integration import Drawn
+from odevit.distill.distillation import DistillRecipe, compose_distillation
+from odevit.solver import PENALTIES, Penalty, Way
+from odevit.train import Recipe, TrainRecipe, train_recipe
+from odevit.train.compose import compose_recipe
 from odevit.train.loss import TrainingLoss
-from odevit.train.recipe import Recipe, TrainRecipe
 from tests.model.tiny import tiny_images, tiny_model
 
 
@@ -15,30 +18,28 @@ def batch():
     return {"pixel_values": tiny_images(4), "labels": torch.tensor([0, 1, 2, 3])}
 
 
-def test_without_penalties_it_is_the_loss_of_the_model_as_it_was_drawn():
+def test_without_penalties_it_is_the_loss_of_the_model_on_the_drawn_way():
     model, data = tiny_model().train(), batch()
-    for drawn in (Drawn(), Drawn("heun", 3, 2.0)):
-        expected = model(**data, solver=drawn.solver, steps=drawn.steps, horizon=drawn.horizon).loss
-        assert TrainingLoss.of(TrainRecipe())(model, data, drawn).item() == expected.item()
+    for way in (None, Way("heun", 3, 2.0)):
+        assert TrainingLoss.of(TrainRecipe())(model, data, way).item() == model(**data, way=way).loss.item()
 
 
 @pytest.mark.parametrize("name", ["jasmin", "jacobian", "settling", "transport"])
 def test_a_penalty_counts_by_its_weight_and_has_a_gradient(name):
-    model, data = tiny_model(leak=0.0).train(), batch()  # without a leak nothing comes to rest by itself
+    model, data = tiny_model(leak=0.0).train(), batch()  # without a leak nothing comes to rest on its own
 
     def loss(weight):
         torch.manual_seed(1)  # the estimate of the Jacobian draws a direction
-        return TrainingLoss.of(TrainRecipe(**{name: weight}))(model, data, Drawn())
+        return TrainingLoss.of(TrainRecipe(**{name: weight}))(model, data, None)
 
     plain, once, twice = (loss(weight) for weight in (0.0, 0.5, 1.0))
     assert once.item() > plain.item()
     assert (twice - plain).item() == pytest.approx(2 * (once - plain).item(), rel=1e-3)
     (twice - plain).backward()
-    field = model.odevit.depth.field
-    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in field.parameters())
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.field.parameters())
 
 
-def test_what_has_no_trajectory_or_no_rest_is_not_penalised():
+def test_what_has_no_trajectory_or_no_field_is_not_penalised():
     head = Recipe(head_only=True, teacher="somewhere", train=TrainRecipe(transport=1.0))
     assert any("train.transport=0" in problem for problem in head.problems())
     stack = Recipe(train=TrainRecipe(settling=1.0))
@@ -51,5 +52,44 @@ def test_what_has_no_trajectory_or_no_rest_is_not_penalised():
 def test_what_cannot_be_drawn_is_said():
     recipe = Recipe(train=TrainRecipe(solvers=["heum", "dopri5"], own=2.0, jacobian=-1.0, jasmin_k=1))
     problems = " ".join(recipe.problems())
-    for said in ("heun", "dopri5", "train.own=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
-        assert said in problems
+    for sentence in ("heun", "dopri5", "train.own=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
+        assert sentence in problems
+
+
+@pytest.fixture
+def drift(monkeypatch):
+    """A penalty of someone else's: one decorated class, registered long after the recipes were imported."""
+    monkeypatch.setattr(PENALTIES, "_entries", dict(PENALTIES._entries))
+
+    @PENALTIES.register("drift")
+    @dataclass(frozen=True)
+    class Drift(Penalty):
+        """r = |mean x|^p."""
+
+        power: float = 2.0
+
+        def __post_init__(self):
+            if self.power <= 0:
+                raise ValueError(f"power={self.power}; expected > 0")
+
+        def running(self, step):
+            return step.after.mean().abs() ** self.power
+
+    return Drift
+
+
+def test_a_new_penalty_is_a_key_of_every_recipe(drift, tmp_path):
+    words = ["train.drift=0.5", "train.drift_power=1.0", "device=cpu", f"out={tmp_path / 'run'}", "train.epochs=1"]
+    recipe = compose_recipe([*words, "model.hidden_size=16", "model.num_attention_heads=2"])
+    assert recipe.train.weights == {"drift": 0.5}
+    assert recipe.train.penalties == {"drift": drift(1.0)}
+    assert "drift: 0.5" in (train_recipe(recipe) / "recipe.yaml").read_text()
+    student = compose_distillation(["objective.drift=2"])
+    assert student.objective.weights == {"drift": 2.0}
+    assert "drift_power=-1.0: power=-1.0; expected > 0" in TrainRecipe(drift_power=-1.0).penalty_problems("train")[0]
+
+
+def test_a_penalty_that_is_gone_leaves_no_key():
+    assert not hasattr(TrainRecipe(), "drift")
+    with pytest.raises(TypeError, match="drift"):
+        TrainRecipe(drift=1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odevit.distill.compose import compose_distillation
+from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
 from odevit.train import Recipe
@@ -88,6 +88,17 @@ def test_the_papers_distillation_is_the_papers():
     assert (recipe.student.steps, recipe.student.solver, recipe.student.norm) == (24, "euler", "center")
     assert (recipe.objective.cls, recipe.objective.patches, recipe.objective.jasmin) == (1.0, 0.0, 1.0)
     assert recipe.alignment.kind == "distance"
+
+
+def test_the_solver_follows_the_leak_unless_it_is_given():
+    assert OdeViTConfig.preset("digits").solver == "exponential_euler"
+    for words, solver in (
+        (["student.leak=1"], "exponential_euler"),
+        (["student.leak=0"], "lie_trotter"),
+        (["student.leak=1", "student.solver=heun"], "heun"),
+        (["experiment=distill/cifar100"], "lie_trotter"),
+    ):
+        assert compose_distillation(words).student_config().solver == solver
 
 
 def test_problems_of_a_distillation_are_reported_together():

@@ -14,10 +14,15 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import pipeline
 
-from odevit import OdeViTConfig, verbs
-from odevit.train import Recipe, train_recipe
+from odevit import OdeViTForImageClassification
+from odevit.solver import Way
+from odevit.train import ClassifierTask, Recipe, RunFolder, evaluate_batches, train_recipe
 from odevit.train.callbacks import DivergedError, read_metrics
-from odevit.train.checkpoints import last_complete, mark_complete
+from odevit.train.compose import compose_recipe
+from odevit.train.folder import COMPLETE, LEGACY, last_complete
+from odevit.train.life import make_trainer
+from odevit.train.splits import data_of, evaluation_batches
+from tests.train.start import words
 
 # Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.
 SMALL = [
@@ -34,7 +39,7 @@ SMALL = [
 
 
 def command(out, *words, launcher=()):
-    return [*(launcher or (sys.executable,)), "-m", "odevit.cli", "train", f"out={out}", *SMALL, *words]
+    return [*(launcher or (sys.executable,)), "-m", "tests.train.start", f"out={out}", *SMALL, *words]
 
 
 def environment():
@@ -78,13 +83,14 @@ def test_what_a_run_leaves_behind(finished):
         "curves.png",
         "record.json",
         "README.md",
+        "manifest.json",
     }
+    assert {*RunFolder(finished).written, "manifest.json"} == {path.name for path in finished.iterdir()}
     record = json.loads((finished / "record.json").read_text())
     for key in ("name", "command", "data", "params", "nfe", "epochs", "seconds", "device", "versions"):
         assert key in record
     assert record["command"].startswith("odevit train out=")
     assert 0 <= record["top1"] <= record["top3"] <= record["top5"] <= 1
-    assert Image.open(finished / "curves.png").size[0] > 800
     card = (finished / "README.md").read_text()
     assert f"{record['params']:,}" in card
     assert f"{record['top1']:.2%}" in card
@@ -95,12 +101,14 @@ def test_the_folder_works_with_a_pipeline(finished):
     assert {each["label"] for each in found} == {str(digit) for digit in range(10)}
 
 
-def test_the_record_is_what_eval_measures(finished):
+def test_the_record_is_what_an_evaluation_measures(finished):
     record = json.loads((finished / "record.json").read_text())
-    (again,) = verbs.evaluate(finished, device="cpu")
-    assert again.score.top1 == pytest.approx(record["top1"], abs=1e-9)
-    several = verbs.evaluate(finished, device="cpu", steps=[2, 8], solver=["euler", "rk4"])
-    assert [(each.solver, each.score.nfe) for each in several] == [("euler", 2), ("euler", 8), ("rk4", 8), ("rk4", 32)]
+    model = OdeViTForImageClassification.from_pretrained(finished, dtype=torch.float32)
+    statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
+    test = evaluation_batches(data_of(finished, None, 8), "test", **statistics)
+    assert evaluate_batches(model, test).top1 == record["top1"]
+    for solver, steps, nfe in (("euler", 2, 2), ("rk4", 8, 32)):
+        assert evaluate_batches(model, test, way=Way(solver, steps, 4.0)).nfe == nfe
 
 
 def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path):
@@ -155,7 +163,27 @@ def test_a_folder_that_holds_a_run_is_refused(finished):
         train_recipe(finished_recipe)
 
 
-def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path):
+def files_of(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_overwriting_removes_what_was_written_for_the_run_and_nothing_else(has_manifest, tmp_path):
+    """Also in a folder of a version that kept no manifest."""
+    folder = RunFolder(tmp_path)
+    folder.claim(small(tmp_path))
+    folder.own("report.html").write_text("by someone who writes reports")
+    (folder.own("teacher") / "deep").mkdir(parents=True)
+    if not has_manifest:
+        (tmp_path / "manifest.json").unlink()
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "figures").mkdir()
+    folder.clear()
+    assert files_of(tmp_path) == {"thesis.tex", "figures"}
+    assert {"report.html", "teacher"} <= set(LEGACY)
+
+
+def test_a_run_takes_the_place_of_another(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "record.json").write_text("{}")
     (tmp_path / "recipe.yaml").write_text("{}")
@@ -164,6 +192,14 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path):
     train_recipe(recipe)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
     assert json.loads((tmp_path / "record.json").read_text())["top1"] >= 0
+
+
+def test_a_folder_without_a_run_gets_no_manifest(tmp_path):
+    RunFolder(tmp_path).own("analysis").mkdir()
+    assert files_of(tmp_path) == {"analysis"}
+    (tmp_path / "recipe.yaml").write_text("{}")
+    RunFolder(tmp_path).own("report.html")
+    assert RunFolder(tmp_path).written == ["recipe.yaml", "analysis", "report.html"], "those of old are adopted"
 
 
 def test_resuming_with_other_settings_is_refused(tmp_path):
@@ -222,8 +258,8 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_last_good_checkpoint(tmp_path,
 def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
     for step in (5, 10, 15):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    mark_complete(tmp_path / "checkpoint-5")
-    mark_complete(tmp_path / "checkpoint-10")
+    (tmp_path / "checkpoint-5" / COMPLETE).touch()
+    (tmp_path / "checkpoint-10" / COMPLETE).touch()
     assert last_complete(tmp_path).name == "checkpoint-10"
     assert last_complete(Path(tmp_path / "nowhere")) is None
 
@@ -258,20 +294,19 @@ def test_the_recipes_run_from_their_names(experiment, tmp_path):
             (tmp_path / "data" / part / name).mkdir(parents=True)
             for i in range(count):
                 Image.effect_noise((32, 32), 40 + i).save(tmp_path / "data" / part / name / f"{i}.png")
-    folder = verbs.train(
-        experiment=experiment,
-        out=tmp_path / "run",
-        device="cpu",
-        **{
-            "data.source": tmp_path / "data",
-            "data.validation": 0.2,
-            "train.epochs": 1,
-            "train.batch_size": 8,
-            "train.compile": False,
-            "train.steps": [4],
-            "train.evaluate_every": 1,
-        },
-    )
+    settings = {
+        "experiment": experiment,
+        "out": tmp_path / "run",
+        "device": "cpu",
+        "data.source": tmp_path / "data",
+        "data.validation": 0.2,
+        "train.epochs": 1,
+        "train.batch_size": 8,
+        "train.compile": False,
+        "train.steps": [4],
+        "train.evaluate_every": 1,
+    }
+    folder = train_recipe(compose_recipe(words(settings)))
     record = json.loads((folder / "record.json").read_text())
     assert record["name"] == experiment
     assert record["seeds"][0]["seed"] == 0
@@ -285,18 +320,45 @@ def test_tensorboard_by_name(tmp_path):
     assert list((tmp_path / "run").rglob("events.out.tfevents.*")), "the events belong into the folder of the run"
 
 
-def test_an_interrupted_exchange_of_the_best_model_is_completed(tmp_path):
-    from odevit.train.run import make_model, make_trainer
-    from odevit.train.splits import choose_device, read_data
+def test_the_best_weights_are_exchanged_in_one_move(tmp_path, monkeypatch):
+    """A kill while they are written leaves the ones before."""
+    from odevit.train import trainer as module
 
-    recipe = small(tmp_path)
-    config = OdeViTConfig(**recipe.model_settings())
-    data = read_data(recipe, config.image_size)
-    trainer = make_trainer(recipe, make_model(recipe, config, data), data, choose_device("cpu"))
-    trainer._replace_best()
-    (tmp_path / "best").rename(tmp_path / "best.new")  # as a kill would leave it
-    trainer.recover_best()
-    assert (tmp_path / "best/model.safetensors").exists()
+    task = ClassifierTask(small(tmp_path))
+    task.build()
+    trainer = make_trainer(task)
+    trainer.save_best()
+    before = load_file(trainer.best)
+    torch.nn.init.zeros_(task.network.classifier.weight)
+
+    def killed(model, path):
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_model", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.save_best()
+    assert torch.equal(load_file(trainer.best)["classifier.weight"], before["classifier.weight"])
+    trainer.save_best()
+    assert not load_file(trainer.best)["classifier.weight"].any()
+
+
+def test_learning_curves_draw_what_was_logged(finished, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from odevit.train.curves import draw_curves
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))
+    draw_curves(finished / "metrics.jsonl", finished / "elsewhere.png", "a title", "a score (%)")
+    left, right = drawn[0].axes
+    lines = read_metrics(finished / "metrics.jsonl")
+    assert left.lines[0].get_ydata().tolist() == losses(finished)
+    scores = [100 * line["eval_accuracy"] for line in lines if "eval_accuracy" in line]
+    assert right.lines[0].get_ydata().tolist() == scores
+    assert right.texts[0].get_text() == f"best {max(scores):.2f}%"
+    assert (left.get_ylabel(), right.get_ylabel()) == ("training loss", "a score (%)")
 
 
 def test_images_that_are_not_held_in_memory_train_too(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""tau_1 < ... < tau_L = 1: at which fraction of its way the student meets each layer of the teacher."""
+"""tau_1 < ... < tau_L = 1: the fraction of its way at which the student meets each layer of the teacher."""
 
 from __future__ import annotations
 
@@ -85,22 +85,22 @@ class Alignment:
                 f"take at least {count} steps, or match the last state alone (objective.path=last)"
             )
         fractions = torch.tensor(self.shares, dtype=torch.float64).cumsum(0).tolist()
-        found: list[int] = []
+        indices: list[int] = []
         for number, fraction in enumerate(fractions):
             nearest = math.floor(fraction * steps + 0.5)
             # Not before the step after the last one, and early enough that every later layer still finds a step.
-            earliest = found[-1] + 1 if found else 1
+            earliest = indices[-1] + 1 if indices else 1
             latest = steps - (count - 1 - number)
-            found.append(min(max(nearest, earliest), latest))
-        found[-1] = steps
-        return tuple(found)
+            indices.append(min(max(nearest, earliest), latest))
+        indices[-1] = steps
+        return tuple(indices)
 
     def save(self, path: Path) -> None:
-        """Write what was measured beside the run."""
+        """Write it beside the run."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Alignment:
-        """Read what was measured."""
+        """Read what `save` wrote."""
         values = json.loads(path.read_text())
         return cls(values["kind"], tuple(values["distances"]), values["temperature"])

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModelForImageClassification, PreTrainedModel, set_seed
 
-from odevit.distill.origin import load_model
-from odevit.distill.pixels import PROCESSOR, read_processor
-from odevit.distill.run import HEADS, count, data_for
-from odevit.distill.step import DistillationOutput
 from odevit.distill.teacher import Teacher
-from odevit.shapes import Pixels
-from odevit.solver import Stats
-from odevit.train.assemble import assemble, begin, carry_out
-from odevit.train.curves import draw_curves
-from odevit.train.evaluate import evaluate_batches
-from odevit.train.integration import OneWay
+from odevit.model.processor import PROCESSOR
+from odevit.solver import Solution, Stats, Way
+from odevit.tokens import Logits, Pixels
+from odevit.train.card import Card
+from odevit.train.evaluate import Score
+from odevit.train.life import run
+from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe
-from odevit.train.record import make_record
-from odevit.train.run import print_summary
-from odevit.train.splits import evaluation_batches, training_batches
+from odevit.train.splits import read_data
+from odevit.train.task import Task
+
+HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
+"""What the heads of the models we know are called."""
+
+
+def head_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of a model's classification head."""
+    weights = [parameter for name, parameter in model.named_parameters() if HEAD_NAMES & set(name.split("."))]
+    if not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
+            "leave it frozen (objective.unfreeze_head=false)"
+        )
+    return weights
 
 
 class HeadOnly(nn.Module):
@@ -40,22 +48,24 @@ class HeadOnly(nn.Module):
         self.model = model
         self.layers = layers
         self.processor = processor
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(bool(HEADS & set(name.split("."))))
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
+        model.requires_grad_(False)
+        for parameter in head_parameters(model):
+            parameter.requires_grad_(True)
 
     def train(self, mode: bool = True) -> HeadOnly:
         super().train(False)
         self.training = mode
         return self
 
-    def forward(self, pixel_values: Pixels, labels: Tensor | None = None, **integration: Any) -> DistillationOutput:
-        logits = self.model(pixel_values).logits
-        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
-        return DistillationOutput(loss=loss, logits=logits, stats=Stats(nfe=self.layers, steps=self.layers))
+    def ask(self, pixels: Pixels, way: Way | None = None, **_: Any) -> tuple[Logits, Solution]:
+        """Its logits; there is no way to choose."""
+        logits = self.model(pixels).logits
+        # Nothing in between was watched: the answer itself stands for the last state.
+        stats = Stats(nfe=self.layers, steps=self.layers)
+        return logits, Solution(state=logits, time=float(self.layers), stats=stats)
+
+    def forward(self, pixel_values: Pixels, labels: Tensor, way: Way | None = None) -> BatchLoss:
+        return BatchLoss(F.cross_entropy(self.model(pixel_values).logits.float(), labels))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the whole classifier with the image processor it came with."""
@@ -64,36 +74,44 @@ class HeadOnly(nn.Module):
             (Path(folder) / PROCESSOR).write_text(json.dumps(self.processor, indent=2, sort_keys=True) + "\n")
 
 
+class HeadTask(Task[Recipe]):
+    """A new head on a pretrained ViT, trained on labels."""
+
+    network: HeadOnly
+
+    def build(self) -> None:
+        recipe = self.recipe
+        body = Teacher(recipe.teacher)
+        self.data = body.normalised(read_data(recipe, body.square_size))
+        set_seed(recipe.seed)
+        labels = dict(enumerate(self.data.classes))
+        model = AutoModelForImageClassification.from_pretrained(
+            recipe.teacher,
+            id2label=labels,
+            label2id={name: number for number, name in labels.items()},
+            ignore_mismatched_sizes=True,
+        )
+        self.network = HeadOnly(model, body.num_layers, body.processor)
+        self.make_batches(self.data)
+
+    def card(self, record: dict[str, Any], score: Score) -> Card:
+        kind, layers = type(self.network.model).__name__, self.network.layers
+        return Card(
+            about=f"A {kind} of {layers} layers, `{self.recipe.teacher}`, with a new head; everything else is frozen.",
+            rows=[
+                ("", ""),
+                ("data", f"{record['data']}, {self.data.num_classes} classes"),
+                ("parameters", f"{record['params']:,}"),
+                ("test accuracy", f"top-1 {score.top1:.2%} (one run)"),
+                ("training", f"{record['epochs']} epochs, {record['seconds']:.0f} s on {record['device']}"),
+            ],
+            limits=["Only the head has seen this data."],
+        )
+
+    def closing(self, score: Score) -> str:
+        return f"test top-1 {score.top1:.2%}"
+
+
 def train_head(recipe: Recipe, command: str = "") -> Path:
     """Train a new head on a pretrained ViT, which is otherwise left alone, and give back its folder."""
-    place, folder = begin(recipe), recipe.folder
-    main, device = place.rank == 0, place.device
-    body = Teacher(recipe.teacher)
-    data = data_for(recipe, body)
-    set_seed(recipe.seed)
-    labels = dict(enumerate(data.classes))
-    model = AutoModelForImageClassification.from_pretrained(
-        recipe.teacher,
-        id2label=labels,
-        label2id={name: number for number, name in labels.items()},
-        ignore_mismatched_sizes=True,
-    )
-    network = HeadOnly(model, body.num_layers, read_processor(recipe.teacher))
-    if main:
-        print_summary(network, data, device)
-    options = place.options(recipe.train)
-    batches = training_batches(data, place.share(recipe.train), recipe.data.augmentation, seed=recipe.seed, **options)
-    trainer = assemble(recipe, network, batches, evaluation_batches(data, "validation", **options), OneWay(), place)
-    validation = carry_out(recipe, trainer, place)
-    if main:
-        best = HeadOnly(load_model(folder / "best"), body.num_layers, network.processor).to(device)
-        score = evaluate_batches(best, evaluation_batches(data, "test", device=device))
-        best.save_pretrained(folder)
-        record = make_record(recipe, score, params=count(best), validation=validation, device=device, command=command)
-        (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
-        draw_curves(folder / "metrics.jsonl", folder / "curves.png", recipe.name)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        shutil.rmtree(folder / "best", ignore_errors=True)
-        print(f"test top-1 {score.top1:.2%}  ->  {folder}")
-    trainer.accelerator.wait_for_everyone()
-    return folder
+    return run(HeadTask(recipe), command)

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
 
-from odevit.depth import Integration
 from odevit.distill.alignment import Alignment
-from odevit.distill.anatomy import answer_of
-from odevit.distill.cache import TeacherCache
+from odevit.distill.features import TeacherCache
 from odevit.distill.objective import DistillObjective
-from odevit.distill.student import OdeStudent
 from odevit.distill.teacher import Teacher, TeacherOutput
-from odevit.objectives import JaSMin, Transport, attention_kl, attention_l1, logit_kl, path_matching
-from odevit.shapes import Logits, Pixels, Tokens
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, solve
-
-
-@dataclass
-class DistillationOutput(ModelOutput):
-    """The loss with its parts while training; logits and what they cost otherwise."""
-
-    loss: Tensor | None = None
-    logits: Logits | None = None
-    stats: Stats | None = None
-    trajectory: Solution | None = None
-    parts: dict[str, Tensor] | None = None
+from odevit.model import OdeStudent
+from odevit.model.anatomy import answer_of
+from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching
+from odevit.solver import Save, Solution, Way, solve
+from odevit.tokens import Logits, Pixels, Tokens
+from odevit.train.loss import BatchLoss
 
 
 class Distillation(nn.Module):
     """L(student; teacher), as a module that the Trainer can train, wrap and replay.
 
-    In training it gives a loss; in evaluation it is the student. The teacher is no part of it: it is not trained, not
+    Called with a batch it gives a loss; asked, it is the student. The teacher is no part of it: it is not trained, not
     saved and not moved with it.
 
     Args:
@@ -46,7 +32,8 @@ class Distillation(nn.Module):
         teacher: the frozen original.
         alignment: which step meets which layer.
         objective: what is asked for.
-        features: what the teacher says of every training image, kept on disk; images must then not be augmented.
+        features: the teacher's states and logits of every training image, read from disk; images must then not be
+            augmented.
     """
 
     # The loss is a mean over the batch as it came; the Trainer must not divide it again.
@@ -67,179 +54,148 @@ class Distillation(nn.Module):
         self.features = features
         # In a tuple, so that it is not registered as a part of this module.
         self._teacher = (teacher,)
-        # How much of the training is over; set from outside before a step, never in forward.
+        # Which part of the training is over; set from outside before a step, never in forward.
         self.progress = 0.0
 
     @property
     def teacher(self) -> Teacher:
         return self._teacher[0]
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.student.parameters()).device
-
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the student."""
         self.student.save_pretrained(folder)
 
+    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
+        """The student's answer."""
+        return self.student.ask(pixels, way, **options)
+
     def forward(
-        self,
-        pixel_values: Pixels,
-        labels: Tensor | None = None,
-        *,
-        solver: str | Solver | None = None,
-        steps: int | None = None,
-        horizon: float | None = None,
-        index: Tensor | None = None,
-    ) -> DistillationOutput:
-        """The loss of a batch in training mode; otherwise the student's logits.
+        self, pixel_values: Pixels, labels: Tensor | None = None, *, way: Way | None = None, index: Tensor | None = None
+    ) -> BatchLoss:
+        """The loss of a batch, and its weighted parts by name.
 
         Args:
             pixel_values: normalised as the teacher wants them.
             labels: class numbers or probabilities; used only when the objective has a cross entropy.
-            solver: the student's own unless given.
-            steps: N, over the student's own horizon.
-            horizon: how far to go; beyond the own horizon the target stays the teacher's last state.
-            index: which samples these are; with `features` the teacher is not asked again.
+            way: the student's own unless given. Beyond the student's own horizon the target stays the teacher's last
+                state.
+            index: which samples these are; with `features` the teacher is not run again.
         """
-        if self.training:
-            return self._loss(pixel_values, labels, solver, steps, horizon, self._told(pixel_values, index))
-        x0 = self.student.embed(pixel_values)
-        solution = self.student.encoder.integrate(x0, Integration(solver, steps, horizon))
-        return DistillationOutput(logits=self._logits(solution.state), stats=solution.stats)
-
-    def _loss(
-        self,
-        pixels: Pixels,
-        labels: Tensor | None,
-        solver: str | Solver | None,
-        steps: int | None,
-        horizon: float | None,
-        told: TeacherOutput,
-    ) -> DistillationOutput:
-        goal, depth = self.objective, self.student.encoder.depth
-        own = depth.steps if steps is None else steps
-        held = 1.0 if horizon is None else horizon / depth.horizon
-        # The last layer is met at the end, however few steps lead there.
-        meetings = (own,) if goal.path == "last" else self.alignment.indices(own)
-        # Past its own horizon a student has arrived: the last target stays, for a stretch of the same step size.
-        total = max(own, round(own * held))
-        kept = (*meetings, total) if total > own else meetings
-        targets = list(told.states[-len(meetings) :])
-        targets += [told.states[-1]] * (len(kept) - len(meetings))
-        solution = self.student.encoder.integrate(
-            told.states[0],
-            Integration(
-                solver,
-                total,
-                depth.horizon * total / own,
-                Save(kept, attentions=bool(goal.attention_l1 or goal.attention_kl)),
-                self._penalties(),
-            ),
+        goal, way = self.objective, self.student.way if way is None else way
+        target = self._teacher_output(pixel_values, index)
+        # The last layer is met at the end of the student's own horizon, however few steps lead there.
+        arrival = self._arrival(way)
+        meetings = (arrival,) if goal.path == "last" else self.alignment.indices(arrival)
+        held = (way.steps,) if way.steps > arrival else ()
+        solution = self.student.follow(
+            target.states[0],
+            way,
+            save=Save((*meetings, *held), attentions=goal.needs_attentions),
+            penalties=goal.penalties,
         )
         parts: dict[str, Tensor] = {}
         weights = {"cls": goal.cls, "patches": goal.patches, "registers": goal.registers}
         if any(weights.values()):
-            layout = self.student.layout(pixels)
             states = list(solution.states)
             if self.progress < goal.forced:
-                states[: len(meetings)] = self._forced(told.states, meetings, solver, own)
-            matched = path_matching(states, targets, layout, **weights)
-            parts["path"] = matched["loss"]
-        parts |= self._attention_parts(solution, told, meetings)
-        if goal.logits > 0 or self._uses_labels():
-            logits = self._logits(solution.state)
-            if goal.logits > 0:
-                if told.logits is None:
-                    raise ValueError("objective.logits > 0, but the teacher has no head; set objective.logits=0")
-                parts["logits"] = goal.logits * logit_kl(logits, told.logits, goal.temperature)["loss"]
-            if self._uses_labels():
-                if labels is None:
-                    raise ValueError("objective.cross_entropy > 0 needs labels; the batch has none")
-                parts["cross_entropy"] = goal.cross_entropy * F.cross_entropy(logits.float(), labels)
-        for name, value in solution.penalties.items():
-            parts[name] = getattr(goal, name) * value
+                states[: len(meetings)] = self._forced(target.states, meetings, way)
+            targets = [*target.states[-len(meetings) :], *(target.states[-1] for _ in held)]
+            layout = self.student.outer_layout(*pixel_values.shape[-2:])
+            parts["path"] = path_matching(states, targets, layout, **weights)["loss"]
+        parts |= self._attention_parts(solution, target, meetings)
+        parts |= self._answer_parts(solution.state, target, labels)
+        parts |= {name: weight * solution.penalties[name] for name, weight in goal.weights.items()}
         loss = torch.stack([part.float() for part in parts.values()]).sum()
-        return DistillationOutput(loss=loss, stats=solution.stats, parts={k: v.detach() for k, v in parts.items()})
+        return BatchLoss(loss, {name: part.detach() for name, part in parts.items()})
 
-    def _told(self, pixels: Pixels, index: Tensor | None) -> TeacherOutput:
-        """What the teacher says of these images, from memory where it was written down."""
-        goal = self.objective
-        if self.features is None or index is None:
-            return self.teacher(pixels, attentions=goal.attention_l1 > 0 or goal.attention_kl > 0)
-        kept = self.features[index.cpu()]
-        states = tuple(kept.states[layer].to(pixels.device) for layer in sorted(kept.states))
-        return TeacherOutput(states, None if kept.logits is None else kept.logits.to(pixels.device))
-
-    def _logits(self, state: Tokens) -> Logits:
-        """What the frozen norm and head of the original make of a state."""
-        logits = answer_of(self.student.model, self.student.readout(state)).logits
-        if logits is None:
+    def _arrival(self, way: Way) -> int:
+        """The step of a way at which the student's own horizon is reached."""
+        own = self.student.way.horizon
+        arrival = round(way.steps * own / way.horizon)
+        if not 1 <= arrival <= way.steps:
             raise ValueError(
-                "the teacher has no head that gives logits; set objective.logits=0, or use a model for classification"
+                f"the way ({way}) ends before the student's own horizon {own:g}, where it has to meet its teacher's "
+                "last layer; go at least as far"
             )
-        return logits
+        return arrival
 
-    def _uses_labels(self) -> bool:
-        return self.objective.cross_entropy > 0 and self.progress >= self.objective.cross_entropy_from
+    def _teacher_output(self, pixels: Pixels, index: Tensor | None) -> TeacherOutput:
+        """States and logits of the teacher, from disk where they were written down."""
+        if self.features is None or index is None:
+            return self.teacher(pixels, attentions=self.objective.needs_attentions)
+        cached = self.features[index.cpu()]
+        states = tuple(cached.states[layer].to(pixels.device) for layer in sorted(cached.states))
+        return TeacherOutput(states, None if cached.logits is None else cached.logits.to(pixels.device))
 
-    def _penalties(self) -> Mapping[str, Penalty]:
-        found: dict[str, Penalty] = {}
-        if self.objective.jasmin > 0:
-            found["jasmin"] = JaSMin(self.objective.jasmin_k)
-        if self.objective.transport > 0:
-            found["transport"] = Transport()
-        return found
-
-    def _attention_parts(self, solution: Solution, told: TeacherOutput, meetings: tuple[int, ...]) -> dict[str, Tensor]:
+    def _answer_parts(self, state: Tokens, target: TeacherOutput, labels: Tensor | None) -> dict[str, Tensor]:
+        """The errors of the answer that the frozen norm and head of the original give for the last state."""
         goal = self.objective
-        if not (goal.attention_l1 or goal.attention_kl):
+        uses_labels = goal.cross_entropy > 0 and self.progress >= goal.cross_entropy_from
+        if not (goal.logits > 0 or uses_labels):
             return {}
-        if told.attentions is None:
+        logits = answer_of(self.student.model, self.student.output(state)).logits
+        if logits is None or (target.logits is None and goal.logits > 0):
+            raise ValueError(
+                "the teacher has no head that gives logits; set objective.logits=0 and objective.cross_entropy=0, or "
+                "use a model for classification"
+            )
+        parts = {}
+        if goal.logits > 0 and target.logits is not None:
+            parts["logits"] = goal.logits * logit_kl(logits, target.logits, goal.temperature)["loss"]
+        if uses_labels:
+            if labels is None:
+                raise ValueError("objective.cross_entropy > 0 needs labels; the batch has none")
+            parts["cross_entropy"] = goal.cross_entropy * F.cross_entropy(logits.float(), labels)
+        return parts
+
+    def _attention_parts(
+        self, solution: Solution, target: TeacherOutput, meetings: tuple[int, ...]
+    ) -> dict[str, Tensor]:
+        goal = self.objective
+        if not goal.needs_attentions:
+            return {}
+        if target.attentions is None:
             raise ValueError(
                 "attention matching needs the teacher's maps, which it does not give; set the weights to 0"
             )
         # The map that led to the state at step n was made in that step: the last one of its evaluations.
         per_step = len(solution.attentions) // solution.stats.steps
-        # The teacher knows nothing of the student's registers: its tokens alone are compared.
-        tokens = told.states[0].shape[1]
-        made = [solution.attentions[n * per_step - 1][..., :tokens, :tokens] for n in meetings]
-        wanted = told.attentions[-len(meetings) :]
-        parts: dict[str, Any] = {}
+        # The teacher knows nothing of the student's registers: only its tokens are compared.
+        tokens = target.states[0].shape[1]
+        ours = [solution.attentions[n * per_step - 1][..., :tokens, :tokens] for n in meetings]
+        theirs = target.attentions[-len(meetings) :]
+        parts = {}
         for name, distance in (("attention_l1", attention_l1), ("attention_kl", attention_kl)):
             weight = getattr(goal, name)
             if weight > 0:
-                each = [distance(a, b)["loss"] for a, b in zip(made, wanted, strict=True)]
-                parts[name] = weight * torch.stack(each).mean()
+                distances = [distance(a, b)["loss"] for a, b in zip(ours, theirs, strict=True)]
+                parts[name] = weight * torch.stack(distances).mean()
         return parts
 
-    def _forced(
-        self, states: tuple[Tokens, ...], meetings: tuple[int, ...], solver: str | Solver | None, steps: int
-    ) -> list[Tokens]:
+    def _forced(self, states: tuple[Tokens, ...], meetings: tuple[int, ...], way: Way) -> list[Tokens]:
         """From [P h_0 + p; r] to h_1, from [P h_1; r] to h_2, ...: every stretch begins at the teacher's own state.
 
-        So the field learns each layer before it walks the whole way.
+        So the field learns each layer before it goes the whole way.
         """
-        encoder, found, begin = self.student.encoder, [], 0
+        encoder, ends, begin = self.student.encoder, [], 0
         first = encoder.enter(states[0])
         dynamics = encoder.field.dynamics(first)
-        length = encoder.depth.horizon / steps
         starts = states[-len(meetings) - 1 : -1]
         for end, start in zip(meetings, starts, strict=True):
             stretch = solve(
                 dynamics,
                 first if begin == 0 else self._midway(start, first),
-                solver=encoder.depth.solver if solver is None else solver,
+                solver=way.method,
                 steps=end - begin,
-                t0=begin * length,
-                t1=end * length,
+                t0=begin * way.step,
+                t1=end * way.step,
             )
-            found.append(encoder.leave(stretch.state))
+            ends.append(encoder.leave(stretch.state))
             begin = end
-        return found
+        return ends
 
     def _midway(self, state: Tokens, first: Tokens) -> Tokens:
-        """[P h_l; r]: where a stretch begins that is not the first, which began at `first`."""
+        """[P h_l; r]: where every stretch but the first begins; that one began at `first`."""
         # Stretches must join: where one ends the next begins, or the field learns to start from states that the student
         # never visits. A stretch is asked to end at h_l, so the next one begins at h_l, and not at h_l + p. Positions
         # belong to x(0): what a rotary teacher does with places, the first stretch has to work into the tokens. On its

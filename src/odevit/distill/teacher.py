@@ -1,11 +1,12 @@
-"""h_0, h_1, ..., h_L: a frozen ViT and what it thinks on the way."""
+"""h_0, h_1, ..., h_L: a frozen ViT and its hidden states."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from odevit.analysis.looking import AttentionPath, attention_path
+from odevit.data import DataSet
+from odevit.errors import ConfigError
+from odevit.model import OdeViTForImageClassification, OdeViTModel
 from odevit.model.anatomy import answer_of, examine
 from odevit.model.bridge import BlockBridge, DepthBridge
+from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, read_processor, statistics_of
-from odevit.errors import ConfigError
-from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.solver import Solution, Stats, Way
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
@@ -26,13 +31,13 @@ GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER he
 
 @dataclass(frozen=True)
 class TeacherOutput:
-    """What a teacher says of images.
+    """What a teacher makes of images.
 
     Args:
         states: h_0, what the first block receives, and h_1, ..., h_L, what the blocks give, before the final norm.
         logits: of its head; None without one.
-        pooled: one vector an image, of a teacher without a head.
-        attentions: one map a block, when asked for.
+        pooled: one vector per image, of a teacher without a head.
+        attentions: one map per block, when asked for.
     """
 
     states: tuple[Tokens, ...]
@@ -86,9 +91,22 @@ class Teacher(nn.Module):
         """D of its tokens."""
         return self.anatomy.width
 
+    @property
+    def square_size(self) -> int:
+        """Height and width of its images, which data are read at."""
+        height, width = self.anatomy.size
+        if height != width:
+            raise ValueError(f"the teacher takes {height}x{width} images; expected square ones")
+        return height
+
+    def normalised(self, data: DataSet) -> DataSet:
+        """The data with the teacher's pixel statistics, where they are known: it sees what it was trained on."""
+        own = self.pixel_statistics
+        return data if own is None else replace(data, mean=own.mean, std=own.std)
+
     @torch.no_grad()
     def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
-        """Everything it says of images.
+        """Its states and its answer for images.
 
         Args:
             pixel_values: normalised as it was trained.
@@ -110,11 +128,17 @@ class Teacher(nn.Module):
         return self(pixel_values).states
 
     def logits(self, pixel_values: Pixels) -> Logits:
-        """What its head says."""
-        logits = self(pixel_values).logits
-        if logits is None:
+        """The answer of its head."""
+        return self.ask(pixel_values)[0]
+
+    def ask(self, pixels: Pixels, way: Way | None = None, **_: Any) -> tuple[Logits, Solution]:
+        """Its logits, and its layers as if they were a trajectory; there is no way to choose."""
+        output, layers = self(pixels), self.num_layers
+        if output.logits is None:
             raise ValueError(self._headless())
-        return logits
+        times = tuple(float(layer) for layer in range(layers + 1))
+        stats = Stats(nfe=layers, steps=layers)
+        return output.logits, Solution(output.states[-1], float(layers), stats, output.states, times)
 
     def layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand; for its own image size unless images are given."""
@@ -124,7 +148,7 @@ class Teacher(nn.Module):
         return self.anatomy.layout(self.model, (height, width))
 
     def check_pixels(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Refuse data that was normalised otherwise than the teacher's; silent when the teacher's is unknown."""
+        """Refuse data that was normalised in another way than the teacher's; silent when that is unknown."""
         own, given = self.pixel_statistics, PixelStatistics(tuple(mean), tuple(std))
         if own is not None and not own.near(given):
             raise ValueError(
@@ -134,7 +158,7 @@ class Teacher(nn.Module):
             )
 
     def check_labels(self, num_classes: int) -> None:
-        """Refuse a head that does not speak of the data's classes."""
+        """Refuse a head that has other classes than the data."""
         if self.anatomy.labels is None:
             raise ValueError(self._headless())
         if self.anatomy.labels != num_classes:
@@ -143,7 +167,7 @@ class Teacher(nn.Module):
             )
 
     def train(self, mode: bool = True) -> Teacher:
-        """A teacher does not train: whatever is asked, it stays in evaluation mode."""
+        """A teacher does not train: it stays in evaluation mode."""
         return super().train(False)
 
     def _headless(self) -> str:
@@ -162,9 +186,19 @@ class Teacher(nn.Module):
         return maps
 
 
+@torch.no_grad()
+def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
+    """a of each layer of a teacher; the layers 1, ..., L stand in the place of time."""
+    output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
+    assert output.attentions is not None  # asked for
+    layers = range(1, teacher.num_layers + 1)
+    reading = partial(reading_of, teacher.model, layout=layout)
+    return attention_path(layers, output.states[:-1], output.attentions, layout, reading)
+
+
 @contextmanager
 def _attention_written_out(model: nn.Module) -> Iterator[None]:
-    """Within this context attention makes its maps; the fused one of transformers would give none, and not say so."""
+    """In this block attention makes its maps; the fused one of transformers would silently give none."""
     if not isinstance(model, PreTrainedModel) or isinstance(model, OdeViTModel | OdeViTForImageClassification):
         yield
         return
@@ -180,7 +214,7 @@ def _refuse(model: nn.Module) -> None:
     problems = []
     if any(module.training for module in model.modules()):
         problems.append(
-            "it is in training mode, where dropout and batch statistics would change what it says; "
+            "it is in training mode, where dropout and batch statistics would change its answers; "
             "call teacher.eval() first"
         )
     if any(isinstance(module, BlockBridge | DepthBridge) for module in model.modules()):
@@ -190,21 +224,21 @@ def _refuse(model: nn.Module) -> None:
 
 
 def _agreed(
-    found: PixelStatistics | None, mean: Sequence[float] | None, std: Sequence[float] | None
+    own: PixelStatistics | None, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> PixelStatistics | None:
-    """The statistics beside the model, or those that were given; two different ones are an error."""
+    """The statistics found beside the model, or those given; two different ones are an error."""
     if (mean is None) != (std is None):
         raise ValueError(f"image_mean={mean} and image_std={std}; expected both or none")
     if mean is None or std is None:
-        return found
+        return own
     given = PixelStatistics(tuple(mean), tuple(std))
-    if found is not None and not found.near(given):
+    if own is not None and not own.near(given):
         raise ValueError(
             f"image_mean={_short(given.mean)} image_std={_short(given.std)} were given, the image processor of the "
-            f"teacher says mean={_short(found.mean)} std={_short(found.std)}; leave them out, or correct its "
+            f"teacher says mean={_short(own.mean)} std={_short(own.std)}; leave them out, or correct its "
             "preprocessor_config.json"
         )
-    return found or given
+    return own or given
 
 
 def _short(values: Sequence[float]) -> str:

@@ -87,13 +87,15 @@ class OdeStudentConfig(EquationConfig):
 
     def changed(self, **overrides: Any) -> OdeStudentConfig:
         """The same configuration with some values replaced; unknown names are refused with the nearest known one."""
+        if not overrides:
+            return self
         unknown = [unknown_name("key", name, self.own_fields()) for name in overrides if name not in self.own_fields()]
         if unknown:
             raise ConfigError("OdeStudentConfig", unknown)
         return type(self)(**{name: getattr(self, name) for name in self.own_fields()} | overrides)
 
-    def resolved(self, anatomy: Anatomy) -> OdeStudentConfig:
-        """The configuration with everything filled in that means "as the teacher has it"."""
+    def _resolved(self, anatomy: Anatomy) -> dict[str, Any]:
+        """The values of everything that means "as the teacher has it"."""
         heads = anatomy.heads if self.num_attention_heads is None else self.num_attention_heads
         if heads is None:
             raise ConfigError(
@@ -101,16 +103,16 @@ class OdeStudentConfig(EquationConfig):
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
         eps = 1e-6 if anatomy.eps is None else anatomy.eps
-        return self.changed(
-            horizon=float(anatomy.blocks) if self.horizon is None else self.horizon,
-            hidden_size=anatomy.width if self.hidden_size is None else self.hidden_size,
-            num_attention_heads=heads,
-            norm_eps=eps if self.norm_eps is None else self.norm_eps,
-            positions=anatomy.rotary if self.positions == "auto" else self.positions,
-            anatomy={**asdict(anatomy), "size": list(anatomy.size)},
-            image_size=anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
-            num_channels=anatomy.channels,
-        )
+        return {
+            "horizon": float(anatomy.blocks) if self.horizon is None else self.horizon,
+            "hidden_size": anatomy.width if self.hidden_size is None else self.hidden_size,
+            "num_attention_heads": heads,
+            "norm_eps": eps if self.norm_eps is None else self.norm_eps,
+            "positions": anatomy.rotary if self.positions == "auto" else self.positions,
+            "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},
+            "image_size": anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
+            "num_channels": anatomy.channels,
+        }
 
     def completed(
         self,
@@ -120,12 +122,11 @@ class OdeStudentConfig(EquationConfig):
         base_config: PreTrainedConfig | None,
         statistics: PixelStatistics | None,
     ) -> OdeStudentConfig:
-        """The resolved configuration with the ViT it is for: how to build it, its size, its classes and its pixels."""
+        """The configuration for a ViT: its shapes, how to build it, its size, its classes and its pixels."""
         pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
         parameters = sum(parameter.numel() for parameter in vit.parameters())
-        config = self.resolved(anatomy).changed(
-            base=base, base_config=base_config, original_parameters=parameters, **pixels
-        )
+        about = {"base": base, "base_config": base_config, "original_parameters": parameters}
+        config = self.changed(**self._resolved(anatomy), **about, **pixels)
         if anatomy.labels is not None:
             config.num_labels = anatomy.labels
             names = getattr(getattr(vit, "config", None), "id2label", None) or {}

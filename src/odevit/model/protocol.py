@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import ViTImageProcessorPil
 
 from odevit.depth import Depth
@@ -16,7 +17,7 @@ from odevit.solver import Save, Solution, Stop, Way
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
 
-class Askable:
+class Askable(nn.Module):
     """What `predict`, `eval`, `analyze`, `explore`, `export` and the explorer know of any model.
 
     A model made from scratch, a stacked one and a distilled student answer to the same names. States are those of the
@@ -80,7 +81,7 @@ class Askable:
     @property
     def parameter_count(self) -> int:
         """How many parameters it has."""
-        return sum(parameter.numel() for parameter in self.parameters())  # type: ignore[attr-defined]
+        return sum(parameter.numel() for parameter in self.parameters())
 
     def ask(
         self,

@@ -1,90 +1,93 @@
-"""numbers -> report.html: one page that needs nothing beside it."""
+"""numbers, figures -> a page of HTML that needs nothing beside it, and how numbers are written in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from torch import Tensor
-
-from odevit.page.shell import folded, paragraph, whole_page
-from odevit.page.table import words
-from odevit.report import sections
-from odevit.report.gallery import draw_all
-from odevit.report.verdict import THRESHOLDS, Verdict
-
-Numbers = Mapping[str, Any]
-
-GLOSSARY = {
-    "State, field, horizon": "The image is cut into tokens, and together they are the state x. A field f says how the "
-    "state moves, dx/dt = f(x); after a time T, the horizon, a head reads the answer off it.",
-    "Evaluation, step, solver": "A solver follows the field in steps, and each costs one or more evaluations of it "
-    "(NFE). Another solver, or more steps, follow the same field more or less exactly.",
-    "Leak": "A pull back towards the embedded image, as strong as the state is far from it.",
-    "Lyapunov exponent λ": "How fast a tiny disturbance of the state grows (λ > 0) or dies out (λ < 0): after a time t "
-    "it has changed by the factor e to the power λt. The largest of them decides. Lyapunov time is 1/λ.",
-    "Lipschitz constant": "The most by which the field can pull two neighbouring states apart, per unit of time, at "
-    "once; λ is what comes of it over a longer time.",
-    "Contraction radius": "How far the final state may be moved, in the worst direction, before the head changes its "
-    "answer.",
-    "± and 95% interval": "How much a number would differ on other images: one standard error, or the range in which "
-    "it would lie for 95 of 100 such samples.",
-}
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 
-def write_page(folder: Path, numbers: Numbers, said: Sequence[Verdict], pictures: Tensor) -> Path:
-    """Draw every picture that the numbers allow, save them in `folder`/figures, and write `folder`/report.html.
+@dataclass(frozen=True)
+class Verdict:
+    """A question, its answer, and the sentences with the numbers behind it.
+
+    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
+    and is None where there is nothing to hope for.
+    """
+
+    question: str
+    answer: str
+    good: bool | None
+    sentences: tuple[str, ...]
+
+
+def render(
+    title: str, lead: str, parts: Iterable[tuple[str, str]], numbers: Mapping[str, Any], figures: Mapping[str, bytes]
+) -> str:
+    """`page.html.j2` with everything in it.
 
     Args:
-        folder: is there already.
-        numbers: as they are in analysis.json.
-        said: the verdicts.
-        pictures: the first images of the sample [image, channel, height, width] in 0..1.
+        title: of the page.
+        lead: name of the template of what stands before the first section.
+        parts: heading and text of each section, a template too; one that says nothing is left out.
+        numbers: what the templates may use.
+        figures: PNG by name.
     """
-    figures = draw_all(folder / "figures", numbers, pictures)
-    page = folder / "report.html"
-    page.write_text(render(numbers, said, figures), encoding="utf-8")
-    return page
-
-
-def render(numbers: Numbers, said: Sequence[Verdict], figures: Mapping[str, bytes]) -> str:
-    """The page, with pictures by name as PNG."""
-    meanings = "".join(f"<dt>{escape(name)}</dt><dd>{escape(each)}</dd>" for name, each in GLOSSARY.items())
-    parts = [
-        paragraph(introduction(numbers)),
-        *[_verdict(each) for each in said],
-        folded("How these answers were reached", [paragraph(each) for each in THRESHOLDS]),
-        folded("What the words mean", [f"<dl>{meanings}</dl>"]),
-        *sections.settling(numbers, figures),
-        *sections.integration(numbers, figures),
-        *sections.depths(numbers.get("depths")),
-        *sections.smoothness(numbers, figures),
-        *sections.attention(numbers, figures),
-        *sections.teaching(numbers, figures),
-        *sections.stopping(numbers, figures),
-        *sections.making(numbers),
-    ]
-    return whole_page(f"How stable is {Path(numbers['model']['run']).name}?", parts)
-
-
-def introduction(numbers: Numbers) -> str:
-    """What was looked at, and on what."""
-    model, data, top1 = numbers["model"], numbers["data"], numbers["sweep"]["top1"]
-    asked = data["asked"]
-    fewer = f" ({asked:,} were asked for)" if asked is not None and asked > data["images"] else ""
-    return (
-        f"A {model['kind']} of {model['parameters']:,} parameters that turns depth into time: it follows dx/dt = f(x) "
-        f"up to T = {model['horizon']:g} in {model['steps']} steps of {words(model['solver'])}, with a leak of "
-        f"{model['leak']:g}. It was looked at on {data['images']:,} of the {data['available']:,} {data['split']} "
-        f"images of {Path(data['source']).name}{fewer} and is right on {100 * top1['value']:.1f}% of them "
-        f"(± {100 * top1['error']:.1f})."
+    environment = Environment(
+        loader=FunctionLoader(lambda name: files("odevit.report").joinpath(name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    return environment.get_template("page.html.j2").render(
+        numbers,
+        title=title,
+        lead=lead,
+        parts=[(heading, environment.from_string(text)) for heading, text in parts],
+        figures={name: b64encode(content).decode() for name, content in figures.items()},
     )
 
 
-def _verdict(verdict: Verdict) -> str:
-    kind = {True: "good", False: "bad", None: "open"}[verdict.good]
-    title = f"{verdict.question} {verdict.answer[:1].upper()}{verdict.answer[1:]}."
-    sentences = "".join(paragraph(sentence) for sentence in verdict.sentences)
-    return f'<section class="verdict {kind}"><h3>{escape(title)}</h3>{sentences}</section>'
+def number(value: float | None, form: str = ".3g") -> str:
+    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
+    """A share with its standard error, both in percent."""
+    return form.format(percent(share["value"]), 100 * share["error"])
+
+
+def share_of(share: Mapping[str, float]) -> str:
+    """The same within a sentence."""
+    return with_error(share, "{} (± {:.1f})")
+
+
+def small_share(share: float) -> str:
+    """A share in percent, down to a size at which it is nothing."""
+    return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def of_norm(share: float | None) -> str:
+    """A distance as a share, or as a multiple, of a state's norm."""
+    if share is None:
+        return "no finite distance"
+    return f"{share:,.0f} times its norm" if share >= 10 else f"{small_share(share)} of its norm"
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
+"""What templates write numbers with: `{{ images | count }}`."""

@@ -4,122 +4,220 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.approximation import approximation_error
-from odevit.analysis.attention_bound import attention_bound
 from odevit.analysis.contraction import contraction_radius
-from odevit.analysis.lipschitz import local_lipschitz
-from odevit.analysis.subject import Subject
-from odevit.field import CosineAttention, DotProductAttention, Dynamics, VectorField
+from odevit.analysis.lipschitz import attention_bound, local_lipschitz
+from odevit.analysis.rest import in_fixed_steps
+from odevit.analysis.significance import Share, quantiles
+from odevit.field import CosineAttention, DotProductAttention, Dynamics, Field, VectorField
 from odevit.field.branch import Branch
-from odevit.report.exponents import solver_of
-from odevit.report.integration import Passage
-from odevit.report.limits import Limits, measure_limits
-from odevit.report.plain import quantiles
-from odevit.report.sample import Sample
-from odevit.report.significance import Share
-from odevit.shapes import Tokens
+from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
+from odevit.report.page import Verdict, of_norm, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.study import Study
+from odevit.tokens import Tokens
 
 PROBES = 5
 """Times along the path at which the field is looked at."""
+TOLERANT = 0.95
+"""The head tolerates the rest of the path when at least this share of states has a radius larger than it."""
 
 
-def limit_numbers(limits: Limits, solvers: list[str]) -> dict[str, Any]:
-    """|lambda| and the longest stable step of each solver."""
-    return {**vars(limits), "longest": {name: limits.longest(name) for name in solvers}}
+@SECTIONS.register("smoothness")
+class Smoothness(Section):
+    """Lipschitz constants, the error of the steps, the contraction radius."""
+
+    title = "How steep, how exact, how tolerant?"
+    place = 60
+    thresholds = (
+        f"The head tolerates what is left of the path when the radius exceeds it for at least {TOLERANT:.0%} of the "
+        "states.",
+    )
+
+    text = """
+{% call picture("lipschitz") %}Median and range of {{ lipschitz.images }} images, by power iteration. The bound needs
+only the attention map; it is about attention without the norm before it.{% endcall %}
+{% call table("distance from the exact solution at the horizon", "median", "largest", "of the norm") %}
+{% for solver, error in approximation.solvers.items() %}
+{{ row((solver | words) ~ ", measured", error.final.median | number, error.final.largest | number,
+       error.relative.median | percent) }}
+{% endfor %}
+{% for name, bound in (("L and C as measured", approximation.bound_8),
+                       ("L = 0.5 as the paper assumes", approximation.bound_8_assumed)) %}
+{{ row("eq. (8), " ~ name, bound.median | number, bound.largest | number, "") }}
+{% endfor %}
+{% if approximation.bound_11 is not none %}
+{{ row("eq. (11), from the weights", approximation.bound_11 | number, "", "") }}
+{% endif %}
+{% endcall %}
+{% call small() %}{{ approximation.images }} images, against RK4 with eight steps in place of each one. Equation (8)
+with measured constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is
+rarely informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.{% endcall %}
+{% call picture("radius") %}{{ radius.images }} states at the horizon. A displacement of this length was seen to change
+the answer; a shorter one may exist.{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {
+            "lipschitz": lipschitz_numbers(study),
+            "approximation": approximation_numbers(study),
+            "radius": radius_numbers(study),
+        }
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        return {"lipschitz": draw_lipschitz(numbers["lipschitz"]["rows"]), "radius": draw_radius(numbers["radius"])}
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        """How far may a state be perturbed?"""
+        question, radius = "How far may a state be moved before the answer changes?", numbers["radius"]
+        low, median, high = (radius["quantiles"][key] for key in ("5%", "50%", "95%"))
+        if median is None:
+            return [Verdict(question, "unknown", None, ("No disturbance that was tried changed an answer.",))]
+        good = radius["inside"]["value"] >= TOLERANT
+        random = (
+            "in random directions no distance that was tried changed the median answer."
+            if radius["random_median"] is None
+            else f"in a random direction by {of_norm(radius['random_median'])}."
+        )
+        conclusion = (
+            "whatever its direction, it cannot change those answers."
+            if good
+            else "so its length does not rule out that an answer changes on the way; how many do is counted above."
+        )
+        sentences = (
+            f"In the worst direction by {of_norm(median)} (median of {radius['images']} images; 90% lie between "
+            f"{small_share(low)} and {small_share(high)}); {random}",
+            f"Going on from the horizon to eight of them moves the state by {of_norm(radius['move_median'])} in the "
+            f"median, which is less than that radius for {share_of(radius['inside'])} of them: {conclusion}",
+        )
+        return [Verdict(question, of_norm(median), True if good else None, sentences)]
 
 
-def rest_limits(subject: Subject, sample: Sample, passage: Passage, images: int) -> Limits:
-    """Stability limits of the solvers, from the eigenvalues where a few images have come to rest."""
-    x0 = next(iter(sample.first(images)))["x0"]
-    return measure_limits(subject.field, passage.rest[0][: len(x0)], x0, subject.horizon)
-
-
-def lipschitz_numbers(subject: Subject, sample: Sample, images: int) -> dict[str, Any]:
-    """|df/dx| along the path; of attention alone also beside the bound of it, which costs no derivative."""
-    x0 = next(iter(sample.first(images)))["x0"]
-    spots = sorted({round(subject.steps * i / (PROBES - 1)) for i in range(PROBES)})
-    solution = subject.solve(x0, save=spots)
+def lipschitz_numbers(study: Study) -> dict[str, Any]:
+    """|df/dx| along the path; attention alone is also compared with its bound, which costs no derivative."""
+    x0, field, way = study.sample.start(study.sizes.lipschitz), study.model.field, study.way
+    solution = study.model.depth(x0, save=sorted({round(way.steps * i / (PROBES - 1)) for i in range(PROBES)}))
     rows = []
     for t, state in zip(solution.times, solution.states, strict=True):
-        whole = local_lipschitz(subject.field, state, t, x0=x0, iterations=20)
+        whole = local_lipschitz(field, state, t, x0=x0, iterations=20)
         row = {"time": t, "field": _summary(whole.value), "unsettled": whole.error.max().item()}
-        inner = _attention(subject, state, t)
+        inner = _attention_alone(field, state, t)
         if inner is not None:
             dynamics, y = inner
             row["attention"] = _summary(local_lipschitz(dynamics, y, iterations=20).value)
             # Singular values of what is not finite are an error, not a number.
             finite = y[y.flatten(1).isfinite().all(dim=1)]
-            row["attention_bound"] = _summary(attention_bound(cast(VectorField, subject.field).attention, finite))
+            row["attention_bound"] = _summary(attention_bound(cast(VectorField, field).attention, finite))
         rows.append(row)
     return {"images": len(x0), "rows": rows}
 
 
-def approximation_numbers(subject: Subject, sample: Sample, images: int) -> dict[str, Any]:
+def approximation_numbers(study: Study) -> dict[str, Any]:
     """How far the model's steps are from its equation, against bounds (8) and (11).
 
     The bounds are about Euler's method, which is therefore measured as well; a splitting is another method of the same
     order.
     """
-    x0 = next(iter(sample.first(images)))["x0"]
+    x0, way = study.sample.start(study.sizes.approximation), in_fixed_steps(study.way)
     size = x0.flatten(1).norm(dim=1)
-    found: dict[str, Any] = {"images": len(x0), "solvers": {}}
-    for solver in dict.fromkeys([solver_of(subject), "euler"]):
-        each = approximation_error(
-            subject.field, x0, solver=solver, steps=subject.steps, horizon=subject.horizon, probes=3
+    numbers: dict[str, Any] = {"images": len(x0), "solvers": {}}
+    for solver in dict.fromkeys([way.name, "euler"]):
+        measured = approximation_error(
+            study.model.field, x0, solver=solver, steps=way.steps, horizon=way.horizon, probes=3
         )
-        found["solvers"][solver] = {
-            "times": list(each.times),
-            "error": each.error.median(dim=1).values,
-            "final": _summary(each.error[-1]),
-            "relative": _summary(each.error[-1] / size),
-            "largest": _summary(each.largest),
-            "reference_error": each.reference_error.amax().item(),
+        numbers["solvers"][solver] = {
+            "times": list(measured.times),
+            "error": measured.error.median(dim=1).values,
+            "final": _summary(measured.error[-1]),
+            "relative": _summary(measured.error[-1] / size),
+            "largest": _summary(measured.largest),
+            "reference_error": measured.reference_error.amax().item(),
         }
-        found["curvature"] = _summary(each.curvature.value)
-        found["lipschitz"] = _summary(each.lipschitz.value)
-        found["bound_8"] = _summary(each.bound)
-        found["bound_8_assumed"] = _summary(each.assumed_bound)
-        found["bound_11"] = None if each.weight_bound is None else each.weight_bound.item()
-    return found
+    return numbers | {
+        "curvature": _summary(measured.curvature.value),
+        "lipschitz": _summary(measured.lipschitz.value),
+        "bound_8": _summary(measured.bound),
+        "bound_8_assumed": _summary(measured.assumed_bound),
+        "bound_11": None if measured.weight_bound is None else measured.weight_bound.item(),
+    }
 
 
-def radius_numbers(subject: Subject, sample: Sample, passage: Passage, images: int, seed: int = 0) -> dict[str, Any]:
-    """The contraction radius at the horizon beside the margin and beside the way still to go to rest."""
-    values, medians, sizes, moves, answers, rivals = [], [], [], [], [], []
-    for chunk, final, rest in zip(sample.first(images), passage.final, passage.rest, strict=False):
-        count = len(chunk["labels"])
-        state = final[:count]
-        found = contraction_radius(subject.logits, state, seed=seed)
-        values.append(found.value.cpu())
-        medians.append(found.median.cpu())
-        sizes.append(state.flatten(1).norm(dim=1).cpu())
-        moves.append((rest[:count] - state).flatten(1).norm(dim=1).cpu())
-        answers.append(found.answer.cpu())
-        rivals.append(found.rival.cpu())
-    radius, size, move = torch.cat(values), torch.cat(sizes), torch.cat(moves)
-    best = passage.logits[: len(radius)].softmax(dim=-1).topk(2, dim=-1).values
+def radius_numbers(study: Study) -> dict[str, Any]:
+    """The contraction radius at the horizon beside the margin and beside the distance still to go to rest."""
+    parts = []
+    passage, sample = study.passage, study.sample
+    for chunk, final, rest in zip(sample.first(study.sizes.radius), passage.final, passage.rest, strict=False):
+        state = final[: len(chunk["labels"])]
+        found = contraction_radius(study.model.readout, state, seed=study.seed)
+        move = rest[: len(state)] - state
+        sizes = (state.flatten(1).norm(dim=1), move.flatten(1).norm(dim=1))
+        parts.append([values.cpu() for values in (found.value, found.median, found.answer, *sizes)])
+    radius, random, answer, size, move = (torch.cat(values) for values in zip(*parts, strict=True))
+    n = len(radius)
     return {
-        "images": len(radius),
+        "images": n,
         "radius": radius,
         "relative": radius / size,
-        "random": torch.cat(medians) / size,
-        "margin": best[:, 0] - best[:, 1],
-        "right": torch.cat(answers) == sample.labels[: len(radius)],
+        "random": random / size,
+        "margin": study.answers["margins"][:n],
+        "right": answer == sample.labels[:n],
         "move": move / size,
-        "found": Share(int(radius.isfinite().sum()), len(radius)).numbers(),
-        "inside": Share(int((move < radius).sum()), len(radius)).numbers(),
+        "found": Share(int(radius.isfinite().sum()), n).numbers(),
+        "inside": Share(int((move < radius).sum()), n).numbers(),
         "quantiles": dict(zip(("5%", "50%", "95%"), quantiles(radius / size, 0.05, 0.5, 0.95), strict=True)),
-        "random_median": quantiles(torch.cat(medians) / size, 0.5)[0],
+        "random_median": quantiles(random / size, 0.5)[0],
         "move_median": quantiles(move / size, 0.5)[0],
     }
 
 
-def _attention(subject: Subject, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:
-    """G alone, without its norm, and what it is given; None for fields whose attention has no such bound."""
-    field = subject.field
+def draw_lipschitz(rows: list[Numbers]) -> Figure:
+    """Local Lipschitz constants along the path: the field, attention alone, and the bound of it."""
+    figure, (axes,) = make_figure(3.4)
+    times = [row["time"] for row in rows]
+    for key, name, colour, style in (
+        ("field", "whole field, measured", BLUE, "-"),
+        ("attention", "attention alone, measured", GREEN, "-"),
+        ("attention_bound", "attention alone, bound from its map", ORANGE, "--"),
+    ):
+        if key in rows[0]:
+            low, median, high = (numbers_of(row[key][end] for row in rows) for end in ("smallest", "median", "largest"))
+            axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(times, median, color=colour, linestyle=style, marker="o", markersize=5, label=name)
+    axes.set(xlabel="time t", ylabel="|df/dx| (1 / unit of time)", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    steepness = numbers_of(row["field"]["median"] for row in rows)
+    title = f"Lipschitz constant along the path: {min(steepness):.1f} to {max(steepness):.1f} in the median"
+    return finish(figure, title)
+
+
+def draw_radius(radius: Numbers) -> Figure:
+    """The distance to another answer against the margin of the head."""
+    figure, (axes,) = make_figure(3.8)
+    values, margins = (np.array(numbers_of(radius[key])) for key in ("relative", "margin"))
+    right = np.array(radius["right"], bool)
+    for among, name, colour, marker in ((right, "answered rightly", BLUE, "o"), (~right, "wrongly", ORANGE, "X")):
+        style = {"s": 34, "color": colour, "marker": marker, "alpha": 0.8, "linewidth": 0}
+        axes.scatter(margins[among], 100 * values[among], label=name, **style)
+    axes.set(
+        xlabel="margin of the head, p₁ − p₂",
+        ylabel="shortest distance to another answer\n(% of the norm of the state)",
+        ylim=(0, None),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, loc="upper left")
+    median = radius["quantiles"]["50%"]
+    result = "no disturbance changed an answer" if median is None else f"{100 * median:.2g}% of the norm in the median"
+    return finish(figure, f"Contraction radius at the horizon: {result} ({radius['images']} images)")
+
+
+def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:
+    """G alone, without its norm, and its input; None for fields whose attention has no such bound."""
     if not isinstance(field, VectorField) or not isinstance(field.attention, DotProductAttention):
         return None
     if isinstance(field.attention, CosineAttention):
@@ -132,5 +230,4 @@ def _attention(subject: Subject, state: Tokens, t: float) -> tuple[Dynamics, Tok
 
 
 def _summary(values: Tensor) -> dict[str, float]:
-    low, middle, high = quantiles(values, 0.0, 0.5, 1.0)
-    return {"smallest": low, "median": middle, "largest": high}
+    return dict(zip(("smallest", "median", "largest"), quantiles(values, 0.0, 0.5, 1.0), strict=True))

@@ -3,64 +3,220 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.subject import Subject
-from odevit.distill.alignment import Alignment
-from odevit.distill.distances import standstill_distances, teacher_distances
-from odevit.distill.paths import pca_paths
-from odevit.distill.student import OdeStudent
+from odevit.analysis.significance import Share, paired_error, quantiles
 from odevit.distill.teacher import Teacher
-from odevit.report.integration import Passage
-from odevit.report.plain import quantiles
-from odevit.report.sample import Sample
-from odevit.report.significance import Share, paired_error
+from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
+from odevit.model import Askable
+from odevit.report.dependence import CERTAIN
+from odevit.report.page import Verdict, percent, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.study import Study
+from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
+from odevit.solver import Way
+from odevit.tokens import Tokens
 
-GROUPS = ("both right", "only teacher", "only student", "both wrong")
+FOLLOWS, PARTS = 0.9, 0.7
+"""A student follows its teacher when it gives the same answer this often, and does not below the second."""
+GROUPS = {"both right": GREEN, "only teacher": YELLOW, "only student": BLUE, "both wrong": ORANGE}
+TOKENS = {"cls": "CLS", "patches": "patches"}
 BINS = 8
 SHOWN = 4
 """Images whose two paths are drawn."""
 
 
+@SECTIONS.register("teaching")
+class Teaching(Section):
+    """Student and teacher, or a line that there is none."""
+
+    title = "Does it follow its teacher?"
+    place = 80
+    thresholds = (
+        f"A student follows its teacher when it gives the same answer on at least {FOLLOWS:.0%} of the images, and "
+        f"does not on less than {PARTS:.0%}.",
+    )
+
+    text = """
+{% if teacher is none %}
+<p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
+{% else %}
+{% set images = (teacher.images | count) ~ " images" %}
+{% call picture("both") %}Both paths of a few images in the plane in which they vary most (the paper's Fig.
+1).{% endcall %}
+{% call picture("layers") %}
+Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
+stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
+teacher.alignment.measured else
+   "evenly spaced, for the run kept no alignment." }}
+{% endcall %}
+{% call picture("correctness") %}
+{{ images }}, a dot each (the paper's Fig. 4).
+{% if teacher.right_has_larger_norm %}
+{% set by_distance, by_share = teacher.layers_nearer, teacher.relative.layers_nearer %}
+Where both are right, the student is nearer at {{ by_distance.nearer }} and farther at {{ by_distance.farther }} of
+{{ teacher.layers }} layers by |x − h|, and nearer at {{ by_share.nearer }} and farther at {{ by_share.farther }} by |x
+− h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last layer is larger
+where both are right in {{ teacher.right_has_larger_norm.value | percent }} of all pairs of such an image with another.
+{% endif %}
+{% endcall %}
+{% call picture("bins") %}{{ images }}, equally many in each bar but for ties (the paper's Fig. 10).{% endcall %}
+{% endif %}
+"""
+
+    @torch.no_grad()
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {"teacher": None if study.teacher is None else teacher_numbers(study, study.teacher)}
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        teacher = numbers["teacher"]
+        if teacher is None:
+            return {}
+        paths = teacher["paths"]
+        student, theirs = (torch.tensor(paths[key]) for key in ("student", "teacher"))
+        return {
+            "both": draw_paths(Paths(student, theirs, paths["explained"]), paths["meetings"], pictures, paths["names"]),
+            "layers": draw_layers(teacher["by_token"]),
+            "correctness": draw_correctness(teacher),
+            "bins": draw_bins(teacher),
+        }
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        teacher = numbers.get("teacher")
+        if teacher is None:
+            absent = "The run has no teacher at hand; that part is left out."
+            return [Verdict(self.title, "it has none here", None, (absent,))]
+        agreement, layers = teacher["agreement"], teacher["by_layer"]
+        answer = "yes" if agreement["value"] >= FOLLOWS else "no" if agreement["value"] < PARTS else "partly"
+        sentences = [
+            f"It gives its teacher's answer on {share_of(agreement)} of {agreement['count']:,} images, and is right on "
+            f"{percent(teacher['student_top1']['value'])} where the teacher is on {percent(teacher['top1']['value'])}.",
+            f"At the last layer its distance ({teacher['token']}) is {layers['median'][-1]:.3g} in the median, "
+            f"{small_share(teacher['relative']['by_layer']['median'][-1])} of the teacher's norm; a student that never "
+            f"moved would be at {layers['standstill'][-1]:.3g}.",
+        ]
+        if teacher["tells_disagreement"] is not None:
+            sentences.append(
+                "An image on which they disagree is further away than one on which they agree in "
+                f"{teacher['tells_disagreement']:.0%} of all pairs (50% would mean that distance says nothing)."
+            )
+        if teacher["right_is_nearer"] is not None:
+            sentences.append(_nearer(teacher))
+        return [Verdict(self.title, answer, answer == "yes", tuple(sentences))]
+
+
+@dataclass(frozen=True)
+class Company:
+    """Student and teacher on the same images: answers [image], and lengths [layer, image], means over tokens, by group.
+
+    `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|: what a student has that never moves.
+    """
+
+    answers: Tensor
+    teacher_answers: Tensor
+    distances: dict[str, Tensor]
+    still: dict[str, Tensor]
+    norms: dict[str, Tensor]
+
+
 @torch.no_grad()
-def teacher_numbers(
-    run: str | os.PathLike[str], subject: Subject, teacher: Teacher, sample: Sample, passage: Passage
-) -> dict[str, Any]:
+def keep_company(
+    model: Askable, teacher: Teacher, meetings: Sequence[int], way: Way, batches: Iterable[Mapping[str, Tensor]]
+) -> Company:
+    """One pass of student and teacher over images, with CLS (where there is one) and patches apart.
+
+    Args:
+        model: the student; its states are read in the teacher's width.
+        teacher: gives h_0, ..., h_L.
+        meetings: the steps of `way` that meet the layers.
+        way: how the student gets there; it answers in its own.
+        batches: with `pixel_values`, and `x0` where they are embedded already.
+    """
+    parts: dict[str, list[list[Tensor]]] = {}
+    answers: list[tuple[Tensor, Tensor]] = []
+    for batch in batches:
+        pixels = batch["pixel_values"]
+        x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
+        x0 = model.embed(pixels) if x0 is None else x0
+        states = model.depth(x0, way, save=meetings).states
+        logits = model.readout(states[-1] if way == model.way else model.depth(x0).state)
+        assert output.logits is not None  # its head is the student's, which has answered
+        answers.append((logits.argmax(dim=-1).cpu(), output.logits.argmax(dim=-1).cpu()))
+        start, *layers = (state.float() for state in output.states)
+        gaps = [model.outside(x).float() - h for x, h in zip(states, layers, strict=True)]
+        for name in ("cls", "patches") if layout.has_cls else ("patches",):
+            lengths = (
+                _lengths(vectors, getattr(layout, name)) for vectors in (gaps, [h - start for h in layers], layers)
+            )
+            parts.setdefault(name, []).append(list(lengths))
+    if not answers:
+        raise ValueError("there are no images to measure distances on: the batches are empty")
+    joined = {name: [torch.cat(lengths, dim=1) for lengths in zip(*part, strict=True)] for name, part in parts.items()}
+    by_group = ({name: lengths[i] for name, lengths in joined.items()} for i in range(3))
+    ours, theirs = (torch.cat(said) for said in zip(*answers, strict=True))
+    return Company(ours, theirs, *by_group)
+
+
+def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Distances at every checkpoint, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
-    student = subject.model
-    assert isinstance(student, OdeStudent)  # only students have teachers
-    alignment, measured = _alignment(run, teacher, student)
-    tokens = "cls" if teacher.layout().has_cls else "patches"
-    distances = teacher_distances(student, teacher, alignment, sample.batches, tokens=tokens)
-    still = standstill_distances(teacher, sample.batches, tokens=tokens)
-    told, norms = _answers_and_norms(teacher, sample, tokens)
-    labels, said = sample.labels, passage.logits.argmax(dim=-1)
-    groups = _groups(told == labels, said == labels)
-    agreed = told == said
+    sample, (alignment, measured) = study.sample, study.alignment
+    batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
+    meetings = alignment.indices(study.meeting_way.steps)
+    company = keep_company(study.model, teacher, meetings, study.meeting_way, batches)
+    group = "cls" if "cls" in company.distances else "patches"
+    distances, still, norms = (part[group] for part in (company.distances, company.still, company.norms))
+    right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
+    groups = torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1)  # in the order of GROUPS
+    agreed, n = company.answers == company.teacher_answers, len(sample)
     return {
-        "images": len(labels),
+        "images": n,
         "layers": teacher.num_layers,
-        "token": "CLS" if tokens == "cls" else "patches, in the mean",
+        "token": "CLS" if group == "cls" else "patches, in the mean",
         "alignment": {"kind": alignment.kind, "measured": measured},
-        "agreement": Share(int(agreed.sum()), len(labels)).numbers(),
-        "top1": Share(int((told == labels).sum()), len(labels)).numbers(),
-        "student_top1": Share(int((said == labels).sum()), len(labels)).numbers(),
-        "difference": (said == labels).double().mean().item() - (told == labels).double().mean().item(),
-        "difference_error": paired_error(said == labels, told == labels),
+        "agreement": Share(int(agreed.sum()), n).numbers(),
+        "top1": Share(int(teacher_right.sum()), n).numbers(),
+        "student_top1": Share(int(right.sum()), n).numbers(),
+        "difference": right.double().mean().item() - teacher_right.double().mean().item(),
+        "difference_error": paired_error(right, teacher_right),
         "groups": groups,
-        "group_names": GROUPS,
+        "group_names": list(GROUPS),
         **nearness(distances, still, groups, agreed),
-        # Where the teacher's norm depends on who is right, a distance that is not measured by it may say no more.
+        # Where the teacher's norm depends on who is right, a distance that is not divided by it may say no more.
         "relative": nearness(distances / norms, still / norms, groups, agreed),
+        "by_token": {name: layer_bands(gaps, company.still[name]) for name, gaps in company.distances.items()},
         "norms": norms[-1],
         "right_has_larger_norm": ranking(norms[-1][groups == 0], norms[-1][groups != 0]),
-        "paths": _paths(student, teacher, alignment, sample),
+        "paths": path_numbers(study, teacher),
     }
+
+
+def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
+    """Both paths of a few images in one plane."""
+    pixels = study.sample.pixels(SHOWN)
+    count, layout = len(pixels), teacher.layout(pixels)
+    states = study.model.depth(study.sample.start(count), study.meeting_way, save="all").states
+    ours = torch.stack([classified(study.model.outside(state), layout) for state in states]).cpu()
+    paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
+    return {
+        **vars(paths),
+        "meetings": list(study.alignment[0].indices(study.meeting_way.steps)),
+        "names": study.sample.names(count),
+        "numbers": study.sample.numbers[:count],
+    }
+
+
+def layer_bands(distances: Tensor, still: Tensor) -> dict[str, list[float]]:
+    """The middle 80% of the images at every layer, and the median one that stands still."""
+    low, median, high = map(list, zip(*(quantiles(layer, 0.1, 0.5, 0.9) for layer in distances), strict=True))
+    return {"low": low, "median": median, "high": high, "standstill": [quantiles(layer, 0.5)[0] for layer in still]}
 
 
 def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -> dict[str, Any]:
@@ -70,27 +226,25 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
     are, at the last layer, and under `by_layer` at every one.
     """
     last, right = distances[-1], groups == 0
+    nearer = [ranking(layer[~right], layer[right]) for layer in distances]
+    sides = [side_of_chance(layer) for layer in nearer if layer is not None]
     return {
         "distances": last,
-        "by_layer": {
-            "low": [quantiles(each, 0.1)[0] for each in distances],
-            "median": [quantiles(each, 0.5)[0] for each in distances],
-            "high": [quantiles(each, 0.9)[0] for each in distances],
-            "standstill": [quantiles(each, 0.5)[0] for each in still],
-            "right_is_nearer": [ranking(each[~right], each[right]) for each in distances],
-        },
+        "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
         "tells_disagreement": ranked_above(last[~agreed], last[agreed]),
-        "right_is_nearer": ranking(last[~right], last[right]),
+        "right_is_nearer": nearer[-1],
+        "layers_nearer": {"nearer": sides.count(1), "farther": sides.count(-1)},
         "bins": distance_bins(last, groups),
     }
 
 
 def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
     """How many images of each group lie in each of `BINS` bins with equally many images."""
-    edges = torch.tensor(quantiles(distances, *[i / BINS for i in range(BINS + 1)]))
+    edges = quantiles(distances, *[i / BINS for i in range(BINS + 1)])
     rows = []
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        inside = (distances >= low) & ((distances <= high) if high == edges[-1].item() else (distances < high))
+    for low, high in pairwise(torch.tensor(edges).tolist()):  # in the precision of the distances
+        last = high == torch.tensor(edges[-1]).item()
+        inside = (distances >= low) & ((distances <= high) if last else (distances < high))
         counts = {name: int((groups[inside] == i).sum()) for i, name in enumerate(GROUPS)}
         if inside.any():
             rows.append({"low": low, "high": high, "images": int(inside.sum()), **counts})
@@ -98,7 +252,7 @@ def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
 
 
 def ranked_above(these: Tensor, those: Tensor) -> float | None:
-    """P(a > b) for a of `these` and b of `those`, ties counted half: 1/2 where distance tells nothing."""
+    """P(a > b) for a of `these` and b of `those`, ties counted half: 1/2 where distance says nothing."""
     if not len(these) or not len(those):
         return None
     ordered = those.sort().values
@@ -107,51 +261,92 @@ def ranked_above(these: Tensor, those: Tensor) -> float | None:
 
 
 def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
-    """P(a > b) and sqrt((m + n + 1) / (12 m n)), the error with which m and n alike images give 1/2 (Mann, Whitney)."""
+    """P(a > b) and sqrt((m + n + 1) / (12 m n)), its error where m and n images are alike (Mann and Whitney)."""
     value, m, n = ranked_above(these, those), len(these), len(those)
     return None if value is None else {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
 
 
-def _groups(teacher_right: Tensor, student_right: Tensor) -> Tensor:
-    """The number of each image's group in `GROUPS`."""
-    return torch.where(
-        teacher_right & student_right, 0, torch.where(teacher_right, 1, torch.where(student_right, 2, 3))
+def side_of_chance(ranking: Numbers) -> int:
+    """1 where a share of pairs is more than 1/2 by `CERTAIN` errors of chance, -1 where it is less, 0 in between."""
+    beyond = ranking["value"] - 0.5
+    return 0 if abs(beyond) <= CERTAIN * ranking["error"] else 1 if beyond > 0 else -1
+
+
+def draw_layers(by_token: Numbers) -> Figure:
+    """The distance at every layer: the median image and the middle 80%, for each group of tokens."""
+    figure, columns = make_figure(3.4, len(by_token), sharey=True)
+    for axes, (name, bands), colour in zip(columns, by_token.items(), COLOURS, strict=False):
+        layers = range(1, len(bands["median"]) + 1)
+        every = 1 if len(layers) <= 12 else 2 if len(layers) <= 24 else 4
+        axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it stood still")
+        axes.fill_between(layers, bands["low"], bands["high"], color=colour, alpha=0.2, linewidth=0, label="middle 80%")
+        axes.plot(layers, bands["median"], color=colour, **STUDENT, label="student, median image")
+        axes.set(title=TOKENS[name], xlabel="layer of the teacher", xticks=layers[every - 1 :: every])
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=9)
+    columns[0].set(ylim=(0, None), ylabel="distance of a token, |x − h|")
+    last, still = (next(iter(by_token.values()))[key][-1] for key in ("median", "standstill"))
+    return finish(figure, f"Distance at the last layer: {signed(last)}, against {signed(still)} without moving")
+
+
+def draw_correctness(teacher: Numbers) -> Figure:
+    """Both distances of every image at the last layer, in strips by who is right (the paper's Fig. 4)."""
+    figure, panels = make_figure(3.8, 2, sharey=True)
+    groups = np.array(teacher["groups"])
+    for axes, (kind, measure) in zip(panels, _kinds(teacher), strict=True):
+        distances, scatter = np.array(measure["distances"], float), np.random.default_rng(0)
+        for i, colour in enumerate(GROUPS.values()):
+            here = distances[groups == i]
+            axes.scatter(here, i + scatter.uniform(-0.3, 0.3, len(here)), s=9, color=colour, alpha=0.6, linewidth=0)
+            if len(here):
+                axes.plot([np.median(here)] * 2, [i - 0.4, i + 0.4], color="black", linewidth=2)
+        axes.set(xlabel=kind)
+        axes.grid(alpha=0.3, axis="x")
+    labels = [f"{name}\n{int((groups == i).sum()):,}" for i, name in enumerate(GROUPS)]
+    panels[0].set_yticks(range(len(GROUPS)), labels=labels)
+    panels[0].invert_yaxis()
+    return finish(
+        figure, f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
     )
 
 
-def _answers_and_norms(teacher: Teacher, sample: Sample, tokens: str) -> tuple[Tensor, Tensor]:
-    """The teacher's answers [image], and mean over tokens of |h_l| for l = 1..L [layer, image]."""
-    answers, norms = [], []
-    for batch in sample.batches:
-        output = teacher(batch["pixel_values"])
-        assert output.logits is not None  # its head is the student's, which has answered
-        answers.append(output.logits.argmax(dim=-1).cpu())
-        place = getattr(teacher.layout(batch["pixel_values"]), tokens)
-        norms.append(torch.stack([h[:, place].float().norm(dim=-1).mean(dim=1) for h in output.states[1:]]).cpu())
-    return torch.cat(answers), torch.cat(norms, dim=1)
+def draw_bins(teacher: Numbers) -> Figure:
+    """Shares of who is right by either distance, equally many images in each bar (the paper's Fig. 10)."""
+    figure, panels = make_figure(3.9, 2, sharey=True)
+    for axes, (kind, measure) in zip(panels, _kinds(teacher), strict=True):
+        bins = measure["bins"]
+        base = np.zeros(len(bins))
+        for name, colour in GROUPS.items():
+            shares = np.array([100 * row[name] / row["images"] for row in bins])
+            axes.bar(range(len(bins)), shares, bottom=base, color=colour, label=name, width=0.85)
+            base += shares
+        edges = [bins[0]["low"], *(row["high"] for row in bins)]
+        axes.set_xticks(np.arange(len(edges)) - 0.5, [f"{edge:.3g}" for edge in edges], fontsize=9, rotation=45)
+        axes.set(xlabel=kind, ylim=(0, 100))
+        first, last = (100 * bins[i]["both right"] / bins[i]["images"] for i in (0, -1))
+        axes.set_title(f"both right: {first:.0f}% of the nearest, {last:.0f}% of the farthest", fontsize=10)
+    panels[0].set(ylabel="images (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return finish(figure, f"Who is right, by distance to the teacher at the last layer ({teacher['token']})")
 
 
-def _alignment(run: str | os.PathLike[str], teacher: Teacher, student: OdeStudent) -> tuple[Alignment, bool]:
-    """The alignment that the run was trained with; even spacing where it was not kept."""
-    path = Path(run) / "alignment.json"
-    if path.is_file():
-        return Alignment.load(path), True
-    return Alignment("uniform", (1.0,) * teacher.num_layers), False
+def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:
+    """The distance as it is, and as a share of the teacher's norm."""
+    return ("|x(T) − h|", teacher), ("|x(T) − h| / |h|", teacher["relative"])
 
 
-def _paths(student: OdeStudent, teacher: Teacher, alignment: Alignment, sample: Sample) -> dict[str, Any]:
-    pixels = sample.pixels(min(SHOWN, len(sample)))
-    layout = teacher.layout(pixels)
-    tokens = layout.cls if layout.has_cls else layout.patches
-    ours = torch.stack([state[:, tokens].mean(dim=1) for state in student.states(pixels).states]).cpu()
-    theirs = torch.stack([state[:, tokens].mean(dim=1) for state in teacher.states(pixels)]).cpu()
-    paths = pca_paths(ours, theirs)
-    labels = sample.labels[: len(pixels)].tolist()
-    return {
-        "student": paths.student,
-        "teacher": paths.teacher,
-        "explained": list(paths.explained),
-        "meetings": list(alignment.indices(student.encoder.depth.steps)),
-        "names": [sample.classes[label] for label in labels],
-        "numbers": sample.numbers[: len(pixels)],
-    }
+def _lengths(states: Sequence[Tokens], place: slice) -> Tensor:
+    """|.| of each token, the mean over some of them: [state, image], on the CPU."""
+    return torch.stack([state[:, place].norm(dim=-1).mean(dim=1) for state in states]).cpu()
+
+
+def _nearer(teacher: Numbers) -> str:
+    answers = {1: "yes", 0: "no difference beyond chance", -1: "no, farther"}
+    absolute, relative = teacher["right_is_nearer"], teacher["relative"]["right_is_nearer"]
+    return (
+        "Is it nearer at the last layer where both are right, as the paper claims? "
+        f"By |x − h|: {answers[side_of_chance(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
+        f"image with another). By |x − h| / |h|: {answers[side_of_chance(relative)]} ({relative['value']:.0%}). "
+        f"Chance gives 50% ± {100 * absolute['error']:.1f}."
+    )

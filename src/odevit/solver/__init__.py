@@ -1,5 +1,6 @@
 """How a step is made, and the loop that makes them: solve(field, x0, solver=, steps=) -> Solution."""
 
+from odevit.aliases import keep_old_names
 from odevit.solver.adaptive import AdaptiveSolver as AdaptiveSolver
 from odevit.solver.anderson import anderson as anderson
 from odevit.solver.embedded import Dopri5 as Dopri5
@@ -32,3 +33,5 @@ from odevit.solver.stop import Moment as Moment
 from odevit.solver.stop import Stop as Stop
 from odevit.solver.stop import make_stop as make_stop
 from odevit.solver.way import Way as Way
+
+keep_old_names(__name__)

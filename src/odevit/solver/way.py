@@ -60,7 +60,7 @@ class Way:
     def times(self, factor: float) -> Way:
         """The same steps carried on, or cut short, to `factor` horizons: as many as come nearest to it."""
         steps = max(1, round(factor * self.steps))
-        return Way(self.solver, steps, self.horizon * steps / self.steps)
+        return self if steps == self.steps else Way(self.solver, steps, self.horizon * steps / self.steps)
 
     def numbers(self) -> dict[str, Any]:
         """What goes into a file: names and numbers."""

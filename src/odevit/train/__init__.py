@@ -1,9 +1,15 @@
-"""From a recipe to a model: the Trainer, its optimisers, and what a run leaves behind."""
+"""From a recipe to a model: tasks, the one life of a run, the Trainer, its optimisers, and what a run leaves behind."""
 
+from odevit.aliases import keep_old_names
+from odevit.train.classifier import ClassifierTask as ClassifierTask
+from odevit.train.classifier import train_recipe as train_recipe
 from odevit.train.evaluate import Score as Score
 from odevit.train.evaluate import evaluate_batches as evaluate_batches
-from odevit.train.integration import IntegrationSampler as IntegrationSampler
+from odevit.train.folder import RunFolder as RunFolder
 from odevit.train.recipe import DataRecipe as DataRecipe
 from odevit.train.recipe import Recipe as Recipe
 from odevit.train.recipe import TrainRecipe as TrainRecipe
-from odevit.train.run import train_recipe as train_recipe
+from odevit.train.task import Task as Task
+from odevit.train.ways import WaySampler as WaySampler
+
+keep_old_names(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 
 class DivergedError(RuntimeError):
@@ -25,38 +25,24 @@ class MetricsFile(TrainerCallback):
         self.earlier_seconds = 0.0
         self.started = time.perf_counter()
 
-    @property
-    def seconds(self) -> float:
-        """How long the run has taken, interrupted parts included."""
-        return self.earlier_seconds + time.perf_counter() - self.started
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            lines = read_metrics(self.path) if state.global_step else []
+            earlier = [line for line in lines if line["step"] <= state.global_step]
+            write_lines(self.path, earlier)
+            self.earlier_seconds = earlier[-1]["seconds"] if earlier else 0.0
+            self.started = time.perf_counter()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if not state.is_world_process_zero:
-            return
-        lines = read_metrics(self.path) if state.global_step else []
-        kept = [line for line in lines if line["step"] <= state.global_step]
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self.earlier_seconds = kept[-1]["seconds"] if kept else 0.0
-        self.started = time.perf_counter()
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs and ("loss" in logs or "eval_accuracy" in logs):
-            line = {"step": state.global_step, "seconds": round(self.seconds, 3), **logs, "epoch": state.epoch}
-            with self.path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            # Interrupted parts of the run included.
+            seconds = self.earlier_seconds + time.perf_counter() - self.started
+            line = {"step": state.global_step, "seconds": round(seconds, 3), **logs, "epoch": state.epoch}
+            write_lines(self.path, [line], "a")
 
 
-def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The lines of a metrics.jsonl; a last line that a kill cut short is left out."""
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of JSON lines; a last one that a kill cut short is left out."""
     if not path.exists():
         return []
     lines = []
@@ -68,32 +54,27 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return lines
 
 
+def write_lines(path: Path, lines: list[dict[str, Any]], mode: str = "w") -> None:
+    """Write a file of JSON lines, or append to it with the mode `a`."""
+    with path.open(mode) as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
 class ProgressLines(TrainerCallback):
-    """One plain line an evaluation, for logs and people."""
+    """One plain line per evaluation, for logs and people."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
         self.loss: float | None = None
         self.started = time.perf_counter()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         logs = logs or {}
         self.loss = logs.get("loss", self.loss)
         if state.is_world_process_zero and "eval_accuracy" in logs:
             loss = "" if self.loss is None else f"loss {self.loss:.4f}  "
-            print(
-                f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}"
-                f"validation {100 * logs['eval_accuracy']:.2f}%  "
-                f"{time.perf_counter() - self.started:.0f} s",
-                flush=True,
-            )
+            score, seconds = logs["eval_accuracy"], time.perf_counter() - self.started
+            print(f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}validation {score:.2%}  {seconds:.0f} s", flush=True)
 
 
 class DivergenceGuard(TrainerCallback):
@@ -105,31 +86,22 @@ class DivergenceGuard(TrainerCallback):
     def __init__(self, checkpoints: Path) -> None:
         self.checkpoints = checkpoints
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        loss = (logs or {}).get("loss")
-        if loss is not None and not math.isfinite(loss) and model is not None:
-            raise DivergedError(self.report(loss, state.global_step, model))
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, model: Any = None, **kwargs: Any) -> None:
+        if model is not None and "loss" in (logs or {}):
+            self.check(logs["loss"], state.global_step, model)
 
-    def report(self, loss: float, step: int, model: nn.Module) -> str:
-        """What happened, where, what is left, and what to change."""
-        groups: dict[str, int] = {}
-        for name, parameter in model.named_parameters():
-            if not torch.isfinite(parameter).all() or (
-                parameter.grad is not None and not torch.isfinite(parameter.grad).all()
-            ):
-                group = ".".join(name.split(".")[:5])
-                groups[group] = groups.get(group, 0) + 1
-        where = ", ".join(groups) or "none of the weights yet"
-        return (
-            f"the loss became {loss} by step {step}; not finite: {where}. "
+    def check(self, loss: float, step: int, model: nn.Module) -> None:
+        """Raise an error that says where it happened, what is left, and what to change, unless the loss is finite."""
+        if math.isfinite(loss):
+            return
+        broken = {
+            ".".join(name.split(".")[:5]): None
+            for name, parameter in model.named_parameters()
+            for tensor in (parameter, parameter.grad)
+            if tensor is not None and not torch.isfinite(tensor).all()
+        }
+        raise DivergedError(
+            f"the loss became {loss} by step {step}; not finite: {', '.join(broken) or 'no weights so far'}. "
             f"The last good checkpoint is in {self.checkpoints}. Lower the learning rate, set train.clip=1.0, "
             "or use norm=layer with a leak; then start again, or resume=true from that checkpoint"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odevit.train.integration import Drawn
+from odevit.solver import Way
 from odevit.train.loss import TrainingLoss
 
 WARM_UP = 3
@@ -17,16 +17,16 @@ WARM_UP = 3
 
 
 class CapturedStep:
-    """loss, gradients = replay(batch), one graph for each way to integrate, all over the same buffers.
+    """loss, gradients = replay(batch), one graph per way to integrate, all over the same buffers.
 
-    Gradients are written into tensors of its own, which each call hangs on the parameters again: whoever sets them to
-    None between two steps, as the Trainer does, takes nothing away.
+    Gradients are written into buffers of its own, which every call attaches to the parameters again: setting them to
+    None between two steps, as the Trainer does, does no harm.
 
     Args:
-        model: takes pixel_values, labels, solver, steps, horizon and gives a loss.
+        model: takes a batch and a way and gives an output with a loss.
         batch: an example of what will come; shapes must stay the same.
         autocast: the dtype of mixed precision, or None.
-        loss: what is made smaller; the model's own loss unless given.
+        loss: what is minimised; the model's own loss unless given.
     """
 
     def __init__(
@@ -42,38 +42,38 @@ class CapturedStep:
         self.inputs = {name: value.clone() for name, value in batch.items()}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.graphs: dict[Drawn, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.graphs: dict[Way | None, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def fits(self, batch: dict[str, Tensor]) -> bool:
         """Whether the batch has the shapes that were captured."""
         return all(batch[name].shape == value.shape for name, value in self.inputs.items())
 
-    def __call__(self, batch: dict[str, Tensor], drawn: Drawn) -> Tensor:
+    def __call__(self, batch: dict[str, Tensor], way: Way | None) -> Tensor:
         torch._foreach_copy_(list(self.inputs.values()), [batch[name] for name in self.inputs])
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
-        if drawn not in self.graphs:
-            self.graphs[drawn] = self._capture(drawn)
-        graph, loss = self.graphs[drawn]
+        if way not in self.graphs:
+            self.graphs[way] = self._capture(way)
+        graph, loss = self.graphs[way]
         graph.replay()
         return loss.clone()
 
-    def _capture(self, drawn: Drawn) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, way: Way | None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                self._pass(drawn)
+                self._pass(way)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            loss = self._pass(drawn)
+            loss = self._pass(way)
         return graph, loss
 
-    def _pass(self, drawn: Drawn) -> Tensor:
+    def _pass(self, way: Way | None) -> Tensor:
         torch._foreach_zero_(self.gradients)
         with torch.autocast("cuda", dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
-            loss = self.loss(self.model, self.inputs, drawn)
+            loss = self.loss(self.model, self.inputs, way)
         loss.backward()
         return loss.detach()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 TEMPLATE = """---
 library_name: odevit
 pipeline_tag: image-classification
-tags: [odevit, continuous-depth, vision-transformer]
+tags: [{tags}]
 model-index:
 - name: {name}
   results:
@@ -20,44 +22,66 @@ model-index:
 
 # {name}
 
-A Vision Transformer of continuous depth: {equation}, integrated by `{solver}` in {steps} steps over a horizon of
-{horizon:g}. Made with odevit {version}, an independent implementation of ODE-ViT (arXiv 2511.16501).
+{about} Made with odevit {version}, an independent implementation of ODE-ViT (arXiv 2511.16501).
 
-| | |
-|---|---|
-| data | {data}, {classes} classes, {image_size} px |
-| parameters | {params:,} |
-| field evaluations (NFE) | {nfe} |
-| time for an image | {milliseconds:.3f} ms in batches of {eval_batch}, on {device} |
-| test accuracy | top-1 {top1:.2%}, top-3 {top3:.2%}, top-5 {top5:.2%} (seed {seed}, one run) |
-| validation accuracy | {validation:.2%}, the model was selected on it |
-| training | {epochs} epochs, {seconds:.0f} s on {device} |
+{table}
 
 ![learning curves](curves.png)
 
 ## Use
 
 ```python
-import odevit
-from transformers import pipeline
-
-classify = pipeline("image-classification", "{folder}")
-classify("image.png")
+{code}
 ```
-
-`model(pixel_values, solver="rk4", steps=24)` integrates the same weights in another way.
 
 ## Limits
 
-- An ODE of {steps} steps costs {nfe} evaluations of its field: it has fewer parameters than a stack of layers,
-  not fewer operations.
-- Trained on {data} only, at {image_size} px; other images are out of its world, and it does not say so.
-- The numbers are of one seed. The test split was read once, after training.
+{limits}
+- The numbers are of one seed, {seed}. The test split was read once, after training.
 
 The whole recipe is in `recipe.yaml`, every logged number in `metrics.jsonl`.
 """
 
+PIPELINE = """import odevit
+from transformers import pipeline
 
-def write_card(folder: Path, facts: dict[str, Any]) -> None:
-    """Write the model card."""
-    (folder / "README.md").write_text(TEMPLATE.format(folder=folder.name, **facts))
+classify = pipeline("image-classification", "{folder}")
+classify("image.png")"""
+
+
+@dataclass(frozen=True)
+class Card:
+    """The parts in which one model card differs from another.
+
+    Args:
+        about: what the model is, in a sentence or two.
+        rows: of the table of facts; the first one is its head.
+        limits: what it cannot do, one sentence each.
+        code: how to use it.
+        tags: beside those that all models of odevit have.
+    """
+
+    about: str
+    rows: Sequence[Sequence[str]]
+    limits: Sequence[str]
+    code: str = PIPELINE
+    tags: Sequence[str] = field(default=())
+
+
+def write_card(path: Path, card: Card, record: Mapping[str, Any]) -> None:
+    """Write a model card from its parts and the record of the run."""
+    head, *body = ["| " + " | ".join(row) + " |" for row in card.rows]
+    rule = "|" + "---|" * len(card.rows[0])
+    text = TEMPLATE.format(
+        name=record["name"],
+        data=record["data"],
+        top1=record["top1"],
+        version=record["versions"]["odevit"],
+        seed=record["seeds"][0]["seed"],
+        tags=", ".join(["odevit", "continuous-depth", "vision-transformer", *card.tags]),
+        about=card.about,
+        table="\n".join([head, rule, *body]),
+        code=card.code.format(folder=path.parent.name),
+        limits="\n".join(f"- {limit}" for limit in card.limits),
+    )
+    path.write_text(text)

@@ -1,8 +1,10 @@
-"""key=value ... -> Recipe: the command line through Hydra's groups."""
+"""key=value ... -> recipe: the command line through Hydra's groups."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_module
@@ -17,10 +19,9 @@ from odevit.errors import ConfigError, unknown_name
 from odevit.train.recipe import Recipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
+ERRORS = (HydraException, OmegaConfBaseException)
+GROUPS = ("model", "data", "train", "experiment")
 R = TypeVar("R", bound=Recipe)
-
-# The dataclass is the schema: what a yaml or an override says is checked against its keys and types.
-ConfigStore.instance().store(name="schema", node=Recipe)
 
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
@@ -29,16 +30,25 @@ def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
 
 
 def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
-    """A recipe of another kind, from another root of the same groups."""
+    """A recipe of any kind, from its root among the yaml files, over the same groups."""
+    store_schema(kind, root)
     # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         words = data_words(overrides)
         try:
             return to_recipe(compose(root, list(words)), kind)
-        except (HydraException, OmegaConfBaseException) as error:
+        except ERRORS as error:
             problems = _problems(root, words) or [str(error).splitlines()[0]]
             raise ConfigError("the command line", problems) from error
+
+
+def store_schema(kind: type[Recipe], root: str) -> None:
+    """Make the dataclass the schema: yaml files and overrides are checked against its keys and types.
+
+    Done anew each time, because its keys are those of the penalties that are registered by now.
+    """
+    ConfigStore.instance().store(name=f"{root}_schema", node=kind)
 
 
 def to_recipe(config: DictConfig, kind: type[R]) -> R:
@@ -51,10 +61,7 @@ def to_recipe(config: DictConfig, kind: type[R]) -> R:
 
 def data_words(overrides: Sequence[str]) -> list[str]:
     """`data=` takes names, folders and hub ids; only the names are files of a Hydra group."""
-    from importlib.resources import files
-
-    names = {path.name.removesuffix(".yaml") for path in files(CONFIG_MODULE).joinpath("data").iterdir()}
-    words: list[str] = []
+    names, words = options("data"), []
     for word in overrides:
         key, _, value = word.partition("=")
         if key == "data" and value not in names:
@@ -65,51 +72,36 @@ def data_words(overrides: Sequence[str]) -> list[str]:
     return words
 
 
+def options(group: str) -> list[str]:
+    """The files of a Hydra group, by name."""
+    folder = Path(str(files(CONFIG_MODULE))) / group
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
+
+
 def _problems(root: str, words: Sequence[str]) -> list[str]:
-    """What is wrong with each word by itself."""
-    groups = [word for word in words if "." not in word.partition("=")[0] and word.partition("=")[0] in _GROUPS]
+    """What is wrong with each word on its own; wrong choices of files come before wrong keys."""
+    groups = [word for word in words if word.partition("=")[0] in GROUPS]
     problems: list[str] = []
     for group in groups:
         try:
             compose(root, [group])
-        except (HydraException, OmegaConfBaseException):
+        except ERRORS:
             key, _, value = group.partition("=")
             problems.append(unknown_name(key, value, options(key)))
     if problems:
         return problems
-    known = _keys(compose(root, groups))
-    parser = OverridesParser.create()
+    known, parser = _keys(compose(root, groups)), OverridesParser.create()
     for word in words:
-        if word in groups:
-            continue
-        try:
-            key = parser.parse_override(word).key_or_group
-            if key not in known:
-                problems.append(unknown_name("key", key, known))
-            else:
-                compose(root, [*groups, word])
-        except (HydraException, OmegaConfBaseException) as error:
-            problems.append(f"{word}: {str(error).splitlines()[0]}")
+        if word not in groups:
+            try:
+                key = parser.parse_override(word).key_or_group
+                if key not in known:
+                    problems.append(unknown_name("key", key, known))
+                else:
+                    compose(root, [*groups, word])
+            except ERRORS as error:
+                problems.append(f"{word}: {str(error).splitlines()[0]}")
     return problems
-
-
-_GROUPS = ("model", "data", "train", "experiment")
-
-
-def options(group: str) -> list[str]:
-    """The files of a Hydra group, by name."""
-    from importlib.resources import files
-
-    def walk(folder: Any, prefix: str) -> list[str]:
-        found = []
-        for path in folder.iterdir():
-            if path.is_dir():
-                found += walk(path, f"{prefix}{path.name}/")
-            elif path.name.endswith(".yaml"):
-                found.append(prefix + path.name.removesuffix(".yaml"))
-        return found
-
-    return walk(files(CONFIG_MODULE).joinpath(group), "")
 
 
 def _keys(config: Any, prefix: str = "") -> set[str]:

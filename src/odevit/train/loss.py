@@ -8,15 +8,21 @@ from typing import Any
 
 from torch import Tensor
 
-from odevit.objectives import JacobianNorm, JaSMin, Settling, Transport
-from odevit.solver import Penalty
-from odevit.train.integration import Drawn
-from odevit.train.recipe import TrainRecipe
+from odevit.solver import Penalty, Way
+from odevit.train.penalised import Penalised
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """What a network without an output of its own gives for a batch: its loss, and the parts of it without gradient."""
+
+    loss: Tensor
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """The network's own loss of a batch, and what its trajectory costs.
+    """The network's own loss of a batch, plus what its trajectory costs.
 
     Args:
         weights: of the penalties, by name.
@@ -27,22 +33,15 @@ class TrainingLoss:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, recipe: TrainRecipe) -> TrainingLoss:
+    def of(cls, recipe: Penalised) -> TrainingLoss:
         """The penalties whose weight is not 0."""
-        known: dict[str, Penalty] = {
-            "jasmin": JaSMin(recipe.jasmin_k),
-            "jacobian": JacobianNorm(),
-            "settling": Settling(),
-            "transport": Transport(),
-        }
-        weights = {name: getattr(recipe, name) for name in recipe.penalised}
-        return cls(weights, {name: known[name] for name in weights})
+        return cls(recipe.weights, recipe.penalties)
 
-    def __call__(self, network: Any, batch: Mapping[str, Any], drawn: Drawn) -> Tensor:
-        """L, with the batch integrated as it was drawn."""
-        # A network without penalties need not know that there are any.
+    def __call__(self, network: Any, batch: Mapping[str, Any], way: Way | None) -> Tensor:
+        """L of a batch that goes this way."""
+        # A network whose recipe has no penalties need not accept any.
         asked = {"penalties": self.penalties} if self.penalties else {}
-        output = network(**batch, **drawn._asdict(), **asked)
+        output = network(**batch, way=way, **asked)
         loss: Tensor = output.loss
         for name, weight in self.weights.items():
             loss = loss + weight * output.trajectory.penalties[name]

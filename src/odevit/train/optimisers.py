@@ -34,7 +34,7 @@ class Muon(Optimizer):
     """M <- mu M + g;  W <- (1 - lr decay) W - lr sqrt(max(1, rows/columns)) orthogonalise(g + mu M).
 
     torch's own Muon takes only 2-D weights, one after the other. This one takes convolutions as [out, in * kernel] and
-    orthogonalises all matrices of one shape together, which a small model on a GPU needs: its time is launches.
+    orthogonalises all matrices of one shape together: a small model on a GPU spends its time launching kernels.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Muon(Optimizer):
                 torch._foreach_mul_(momenta, group["momentum"])
                 torch._foreach_add_(momenta, gradients)
                 ahead = torch._foreach_add(gradients, momenta, alpha=group["momentum"])
-                stacked = torch.stack([each.view(rows, columns) for each in ahead])
+                stacked = torch.stack([gradient.view(rows, columns) for gradient in ahead])
                 updates = orthogonalise(stacked).unbind()
                 weights: list[Tensor] = list(parameters)
                 torch._foreach_mul_(weights, 1.0 - group["lr"] * group["weight_decay"])
@@ -77,28 +77,28 @@ class Together(Optimizer):
 
     def __init__(self, *optimisers: Optimizer) -> None:
         self.optimisers = optimisers
-        super().__init__([group for each in optimisers for group in each.param_groups], {})
+        super().__init__([group for part in optimisers for group in part.param_groups], {})
         # The same dictionaries, not copies: what a scheduler writes here is what the parts read.
-        self.param_groups = [group for each in optimisers for group in each.param_groups]
+        self.param_groups = [group for part in optimisers for group in part.param_groups]
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for each in self.optimisers:
-            each.step()
+        for part in self.optimisers:
+            part.step()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for each in self.optimisers:
-            each.zero_grad(set_to_none)
+        for part in self.optimisers:
+            part.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"parts": [each.state_dict() for each in self.optimisers]}
+        return {"parts": [part.state_dict() for part in self.optimisers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for each, state in zip(self.optimisers, state_dict["parts"], strict=True):
-            each.load_state_dict(state)
+        for part, state in zip(self.optimisers, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
         # Loading makes new group dictionaries; look at those.
-        self.param_groups = [group for each in self.optimisers for group in each.param_groups]
+        self.param_groups = [group for part in self.optimisers for group in part.param_groups]
 
 
 def make_optimiser(
@@ -113,7 +113,7 @@ def make_optimiser(
     """AdamW as in the paper, or Muon for the matrices of fields and tokenisers and AdamW for the rest.
 
     Vectors, tokens and positions are not decayed; the head and one-dimensional things never go to Muon, whose update
-    has the same size whatever the gradient.
+    has the same size whatever the gradient is.
     """
     trained = [(key, parameter) for key, parameter in model.named_parameters() if parameter.requires_grad]
     inside = {id(m.weight) for m in model.modules() if isinstance(m, Projection | nn.Conv2d)}

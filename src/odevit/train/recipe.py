@@ -10,20 +10,21 @@ from typing import Any
 
 import torch
 
-from odevit.data.augment.policy import Augmentation
+from odevit.data import Augmentation
+from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, unknown_name
 from odevit.model import PRESETS, OdeViTConfig
-from odevit.solver import SOLVERS, FixedStepSolver
+from odevit.solver import PENALTIES, SOLVERS, FixedStepSolver
+from odevit.train.penalised import Penalised
 
-PENALTIES = ("jasmin", "jacobian", "settling", "transport")
-"""What a trajectory can be made to cost: each is a weight in `TrainRecipe`."""
+LOGGERS = ("tensorboard", "trackio", "wandb")
 
-# Every field of the model's configuration, None meaning "as the preset has it" (write `none` for a real None).
+# Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
 ModelRecipe = make_dataclass(
     "ModelRecipe",
     [("preset", str, "digits")] + [(name, Any, None) for name in OdeViTConfig.own_fields()],
 )
-ModelRecipe.__doc__ = "A preset and what is different from it."
+ModelRecipe.__doc__ = "A preset and the fields that differ from it."
 
 
 @dataclass
@@ -31,7 +32,7 @@ class DataRecipe:
     """What to learn from. The fields are those of `load_data`."""
 
     source: str = "digits"
-    """`digits`, a local folder (hub layout, or one folder a class), or a hub id."""
+    """`digits`, a local folder (hub layout, or one folder per class), or a hub id."""
     image_size: int | None = None
     image_column: str | None = None
     label_column: str | None = None
@@ -46,12 +47,12 @@ class DataRecipe:
 
 
 @dataclass
-class TrainRecipe:
-    """How to learn."""
+class TrainRecipe(Penalised):
+    """How to learn. Beside these keys there are the weight and the options of every penalty: `jasmin`, `jasmin_k`."""
 
     epochs: int = 30
     updates: int = 0
-    """Optimiser steps after which training ends, whatever the epochs; 0 goes by epochs."""
+    """Optimiser steps after which training ends, whatever the epochs; 0 counts epochs."""
     batch_size: int = 128
     """Samples in one optimiser step, over all processes and accumulation steps together."""
     accumulate: int = 1
@@ -73,50 +74,36 @@ class TrainRecipe:
     compile: bool = False
     """Compile the components of the field."""
     capture: bool = False
-    """Replay the forward and backward pass as CUDA graphs, one for each way to integrate."""
+    """Replay the forward and backward pass as CUDA graphs, one per way to integrate."""
     checkpointing: bool = False
-    """Recompute steps in the backward pass instead of keeping them."""
+    """Recompute steps in the backward pass instead of storing them."""
     ema: float = 0.0
-    """Decay of the weight average that is evaluated and kept; 0 takes the weights themselves."""
+    """Decay of the weight average that is evaluated and saved; 0 takes the weights themselves."""
     steps: list[int] = field(default_factory=list)
-    """Numbers of solver steps, one drawn for each batch; empty takes the model's own."""
+    """Numbers of solver steps, one drawn per batch; empty takes the model's own."""
     horizons: list[float] = field(default_factory=list)
-    """Multiples of the model's horizon, one drawn for each batch; empty is 1."""
+    """Multiples of the model's horizon, one drawn per batch; empty is 1."""
     longest_step: float = 0.0
-    """Largest horizon / steps that is drawn, so that few steps go with short horizons; 0 is any."""
+    """Largest horizon / steps that is drawn, so that few steps go with short horizons; 0 allows any."""
     solvers: list[str] = field(default_factory=list)
-    """Names of solvers, one drawn for each batch; empty takes the model's own."""
+    """Names of solvers, one drawn per batch; empty takes the model's own."""
     own: float = 0.0
-    """Share of the batches that are integrated as the model does it by itself, whatever could be drawn."""
+    """Share of the batches that take the model's own way, whatever could be drawn."""
     coarse_first: float = 0.0
-    """Share of the training, at its beginning, with the fewest of `steps` to the shortest of `horizons`: cheap."""
-    jasmin: float = 0.0
-    """Weight of JaSMin_k along the trajectory; costs the fused kernel."""
-    jasmin_k: int = 2
-    jacobian: float = 0.0
-    """Weight of the squared Jacobian of the field, estimated by one more pair of evaluations a step."""
-    settling: float = 0.0
-    """Weight of what the largest exponent at the end of the trajectory is above -0.1, squared."""
-    transport: float = 0.0
-    """Weight of the transport cost, mean |dx/dt|^2."""
+    """Initial share of the training that takes the fewest of `steps` to the shortest of `horizons`: cheap."""
     evaluate_every: int = 1
     """Epochs between evaluations; a checkpoint is written after each."""
     patience: int = 0
     """Stop after this many evaluations without a better one; 0 never does."""
     log_every: int = 10
-    """Optimiser steps between two lines of the log."""
+    """Optimiser steps between lines of the log."""
     workers: int = 2
-    """Processes that decode images, for data that is streamed."""
-
-    @property
-    def penalised(self) -> list[str]:
-        """The penalties that have a weight."""
-        return [name for name in PENALTIES if getattr(self, name) > 0]
+    """Processes that decode images when the data is streamed."""
 
 
 @dataclass
 class Recipe:
-    """A run: what model, what data, how, and where to put it."""
+    """A run: which model, which data, how to learn, and where to put the result."""
 
     name: str = "digits"
     out: str = ""
@@ -125,17 +112,17 @@ class Recipe:
     device: str = "auto"
     """`auto`, `cpu`, `cuda`."""
     resume: bool = False
-    """Go on with the run in `out` where it was interrupted."""
+    """Continue the run in `out` where it was interrupted."""
     overwrite: bool = False
     """Replace what is in `out`."""
     init_from: str | None = None
     """A folder or hub id with weights to start from."""
     teacher: str = ""
-    """A pretrained ViT, by folder or hub id: whom to distil, or with `head_only` whom to give a new head."""
+    """A pretrained ViT, by folder or hub id: the one to distil, or with `head_only` the one to give a new head."""
     head_only: bool = False
     """Train only a new head on `teacher`, as the paper does for its teachers."""
     loggers: list[str] = field(default_factory=list)
-    """Beside metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
+    """In addition to metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
     model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
     data: DataRecipe = field(default_factory=DataRecipe)
     train: TrainRecipe = field(default_factory=TrainRecipe)
@@ -161,68 +148,74 @@ class Recipe:
             raise ConfigError("the recipe", problems)
 
     def problems(self) -> list[str]:
-        """All that is wrong, as sentences."""
-        found: list[str] = []
+        """Everything that is wrong, as sentences."""
+        problems: list[str] = []
 
         def choice(key: str, value: str, known: tuple[str, ...]) -> None:
             if value not in known:
-                found.append(f"{key}: " + unknown_name(key.rsplit(".", 1)[-1], value, known))
+                problems.append(f"{key}: " + unknown_name(key.rsplit(".", 1)[-1], value, known))
 
         def check(key: str, value: object, fine: bool, wanted: str) -> None:
             if not fine:
-                found.append(f"{key}={value!r}; expected {wanted}")
+                problems.append(f"{key}={value!r}; expected {wanted}")
 
         t = self.train
         choice("train.optimizer", t.optimizer, ("adamw", "muon"))
         choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts"))
         choice("train.precision", t.precision, ("fp32", "bf16"))
         choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda"))
-        for logger in self.loggers:
-            choice("loggers", logger, ("tensorboard", "trackio", "wandb"))
-            if logger in ("tensorboard", "trackio", "wandb") and importlib.util.find_spec(logger) is None:
-                found.append(f"loggers: {logger} is not installed; pip install {logger}")
-        for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
-            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
-        check("train.updates", t.updates, t.updates >= 0, "0, or the number of optimiser steps")
-        check("train.warmup", t.warmup, 0 <= t.warmup < 1, "a share in [0, 1)")
-        check("train.ema", t.ema, 0 <= t.ema < 1, "a decay in [0, 1)")
-        check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
-        check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
-        check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
-        check("train.own", t.own, 0 <= t.own <= 1, "a share in [0, 1]")
-        check("train.coarse_first", t.coarse_first, 0 <= t.coarse_first <= 1, "a share in [0, 1]")
         fixed = tuple(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))
         for name in t.solvers:
             choice("train.solvers", name, fixed)
-        for key in PENALTIES:
-            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 0, "a weight >= 0")
-        if self.head_only and t.penalised:
-            found.append(f"head_only=true trains no trajectory; set train.{t.penalised[0]}=0")
-        check("train.jasmin_k", t.jasmin_k, t.jasmin_k >= 0 and t.jasmin_k != 1, "0, or 2 and more")
+        for logger in self.loggers:
+            choice("loggers", logger, LOGGERS)
+            if logger in LOGGERS and importlib.util.find_spec(logger) is None:
+                problems.append(f"loggers: {logger} is not installed; pip install {logger}")
+        for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
+            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
+        for key in ("own", "coarse_first"):
+            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) <= 1, "a share in [0, 1]")
+        for key in ("warmup", "ema"):
+            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) < 1, "a number in [0, 1)")
+        check("train.updates", t.updates, t.updates >= 0, "0, or the number of optimiser steps")
+        check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
+        check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
+        check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
         check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
+        problems += t.penalty_problems("train")
         if t.batch_size % t.accumulate:
-            found.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
+            problems.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
         if self.resume and self.overwrite:
-            found.append("resume=true and overwrite=true contradict each other; choose one")
+            problems.append("resume=true and overwrite=true contradict each other; choose one")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
-            found.append("device=cuda, but no CUDA device is there; use device=cpu or device=auto")
+            problems.append("device=cuda, but there is no CUDA device; use device=cpu or device=auto")
         if self.head_only and not self.teacher:
-            found.append("head_only=true needs a model to put the head on; pass teacher=FOLDER or a hub id")
+            problems.append("head_only=true needs a model to put the head on; pass teacher=FOLDER or a hub id")
+        if self.head_only and t.weights:
+            problems.append(f"head_only=true trains no trajectory; set train.{next(iter(t.weights))}=0")
         if t.capture and t.accumulate > 1:
-            found.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
-        problem = PRESETS.problem(self.model.preset)  # type: ignore[attr-defined]
-        if problem:
-            found.append(f"model.preset: {problem}")
-        else:
-            try:
-                depth = OdeViTConfig(**self.model_settings()).depth
-                if depth == "stacked" and t.settling > 0:
-                    found.append("model.depth=stacked has no state that could come to rest; set train.settling=0")
-                if depth == "equilibrium":
-                    found.append(
-                        "model.depth=equilibrium has no gradient; train with model.depth=ode, and ask the trained "
-                        "model with depth='equilibrium'"
-                    )
-            except ConfigError as error:
-                found.extend(f"model: {each}" for each in error.problems)
-        return found
+            problems.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
+        return problems + self._model_problems()
+
+    def _model_problems(self) -> list[str]:
+        """What is wrong with the model, or cannot be trained."""
+        if problem := PRESETS.problem(self.model.preset):  # type: ignore[attr-defined]
+            return [f"model.preset: {problem}"]
+        try:
+            name = OdeViTConfig(**self.model_settings()).depth
+        except ConfigError as error:
+            return [f"model: {problem}" for problem in error.problems]
+        depth, problems = DEPTHS[name], []
+        if not depth.trainable:
+            others = [other for other, kind in DEPTHS.items() if kind.trainable and kind.shares_field]
+            problems.append(
+                f"model.depth={name} has no gradient; train with model.depth={' or '.join(others)}, and ask the "
+                f"trained model with depth={name!r}"
+            )
+        if not depth.shares_field:
+            problems += [
+                f"model.depth={name} has no field that could carry its last state on; set train.{penalty}=0"
+                for penalty in self.train.weights
+                if PENALTIES[penalty].is_terminal()
+            ]
+        return problems

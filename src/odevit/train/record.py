@@ -40,7 +40,7 @@ def device_name(device: torch.device) -> str:
 def make_record(
     recipe: Recipe, score: Score, *, params: int, validation: float, device: torch.device, command: str, **more: Any
 ) -> dict[str, Any]:
-    """The record of one run; `more` is what is particular to its kind, for the run and for its seed."""
+    """The record of one run; `more` are the figures particular to its kind, kept for the run and for its seed."""
     lines = read_metrics(recipe.folder / "metrics.jsonl")
     figures = {"top1": score.top1, "top3": score.top3, "top5": score.top5, **more}
     seconds = lines[-1]["seconds"] if lines else 0.0
@@ -61,8 +61,8 @@ def make_record(
 
 
 def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Put runs that differ only in their seed together as records/NAME: record.json, and of each the
-    recipe, log, curves and whatever else it measured.
+    """Put runs that differ only in their seed together as records/NAME: record.json, and the recipe, log, curves and
+    other measurements of each.
 
     Accuracies of the record are means over seeds; the spread is the sample standard deviation, None for one seed.
     """

@@ -1,26 +1,30 @@
-"""What a recipe learns from, as batches: read, split, augmented, on the device."""
+"""What a recipe or a finished run learns from, as batches: read, split, augmented, on the device."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from odevit.data import Augmentation, Batches, DataSet, load_data, make_batches
+from odevit.errors import ConfigError
 from odevit.train.recipe import Recipe
 
 EVALUATION_BATCH = 512
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one."""
+    """The device by name; `auto` is CUDA where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 
 def read_data(recipe: Recipe, image_size: int) -> DataSet:
-    """The data set of a recipe, at the size the model takes unless the recipe says otherwise."""
+    """The data set of a recipe, at the model's image size unless the recipe names another."""
     source = recipe.data
     return load_data(
         source.source,
@@ -33,6 +37,26 @@ def read_data(recipe: Recipe, image_size: int) -> DataSet:
         resident_limit_gb=source.resident_limit_gb,
         cache=source.cache,
     )
+
+
+def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None = None) -> DataSet:
+    """The data that a run was trained on, read and split in the same way, or the data given.
+
+    Args:
+        run: the folder of the run.
+        data: a name, folder or hub id; the run's own data unless given.
+        image_size: that the model takes.
+        cache: a folder to keep decoded images in.
+    """
+    recipe = Path(run) / "recipe.yaml"
+    settings: dict[str, Any] = yaml.safe_load(recipe.read_text())["data"] if recipe.exists() else {}
+    source = data or settings.get("source")
+    if source is None:
+        raise ConfigError("evaluate", [f"{run} has no recipe.yaml that names its data; pass data=FOLDER"])
+    # Other data has the same split as in training, but columns of its own.
+    columns = ["image_column", "label_column"] if source == settings.get("source") else []
+    options = {key: settings[key] for key in ("validation", "split_seed", *columns) if key in settings}
+    return load_data(source, image_size=image_size, cache=cache, **options)
 
 
 def training_batches(data: DataSet, size: int, augmentation: Augmentation, *, seed: int, **where: Any) -> Batches:
@@ -54,7 +78,7 @@ def training_batches(data: DataSet, size: int, augmentation: Augmentation, *, se
 def evaluation_batches(
     data: DataSet, split: str, size: int = EVALUATION_BATCH, limit: int | None = None, **where: Any
 ) -> Batches:
-    """The images of a split as they are, every one of them once; the first `limit` only, if given."""
+    """Every image of a split once, without augmentation; only the first `limit` of them, if given."""
     images = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if limit is not None and limit < len(images):
         images = images.subset(torch.arange(limit))

@@ -1,41 +1,45 @@
-"""Hugging Face's Trainer, with batches made on the device, drawn integrations, averaged weights and captured steps."""
+"""Hugging Face's Trainer, with batches made on the device, drawn ways, averaged weights and captured steps."""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from odevit.data.batches import Batches
+from odevit.data import Batches
+from odevit.solver import Way
 from odevit.train.average import WeightAverage
-from odevit.train.callbacks import DivergedError, DivergenceGuard
+from odevit.train.callbacks import DivergenceGuard
 from odevit.train.captured import CapturedStep
-from odevit.train.checkpoints import mark_complete
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.integration import IntegrationSampler, OneWay
+from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import make_optimiser
 from odevit.train.recipe import TrainRecipe
+from odevit.train.ways import WaySampler
 
-AVERAGE = "average.safetensors"
+AVERAGE, BEST = "average.safetensors", "best.safetensors"
 
 
 class OdeViTTrainer(Trainer):
-    """A thin Trainer: what differs is where batches come from and what a step is.
+    """A thin Trainer: it differs in where batches come from and in what a step is.
 
     Args:
-        model: what is trained; saves itself with `save_pretrained`.
-        args: Hugging Face's arguments.
+        model: what is trained; takes a batch and a way and gives a loss, and answers `ask`.
+        args: Hugging Face's arguments; the best weights are kept among the checkpoints.
         recipe: how to learn.
         batches: of the training split.
-        validation: batches of the held-out split; the best model on it is kept in `best`.
-        sampler: draws the integration of each batch.
-        best: folder for the best weights so far.
+        validation: batches of the held-out split, which decide what is best.
+        sampler: draws the way of each batch; None where there is no way to choose.
     """
 
     def __init__(
@@ -46,12 +50,10 @@ class OdeViTTrainer(Trainer):
         recipe: TrainRecipe,
         batches: Batches,
         validation: Batches,
-        sampler: IntegrationSampler | OneWay,
-        best: Path,
+        sampler: WaySampler | None,
     ) -> None:
         # The Trainer wants to see data sets; it only ever gets batches from us.
         super().__init__(model=model, args=args, train_dataset=batches, eval_dataset=validation)
-        # Anything that takes a batch and gives a loss, and in evaluation logits with their cost.
         self.network: Any = model
         self.checkpoints = Path(str(args.output_dir))
         self.recipe = recipe
@@ -59,8 +61,10 @@ class OdeViTTrainer(Trainer):
         self.validation = validation
         self.sampler = sampler
         self.loss = TrainingLoss.of(recipe)
-        self.best = best
+        self.best = self.checkpoints / BEST
         self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
+        if self.average is not None:
+            self.add_callback(self.average)
         self.captured: CapturedStep | None = None
         self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
 
@@ -86,14 +90,17 @@ class OdeViTTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         if self._can_capture(inputs):
             assert self.captured is not None
-            return self.captured(inputs, self.sampler.draw(self.state.global_step))
+            return self.captured(inputs, self._way())
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        return self.loss(model, inputs, self.sampler.draw(self.state.global_step))
+        return self.loss(model, inputs, self._way())
+
+    def _way(self) -> Way | None:
+        return None if self.sampler is None else self.sampler.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
-        """Whether this batch can be replayed; the last, shorter one of an epoch takes the ordinary way."""
+        """Whether this batch can be replayed; a shorter last batch of an epoch is computed as usual."""
         if not (self.recipe.capture and self.args.device.type == "cuda" and self.args.world_size == 1):
             return False
         if self.captured is None:
@@ -102,74 +109,51 @@ class OdeViTTrainer(Trainer):
         return self.captured.fits(inputs)
 
     def capture_all(self) -> None:
-        """Compile and capture every way to integrate now, on the first batch, so that no later step waits."""
+        """Compile and capture every way now, on the first batch, so that no later step waits."""
         batch = next(iter(self.batches))
         if self._can_capture(batch) and self.captured is not None:
-            for drawn in self.sampler.ways:
-                self.captured(batch, drawn)
+            for way in [None] if self.sampler is None else self.sampler.ways:
+                self.captured(batch, way)
         self.network.zero_grad()
-
-    def after_step(self) -> None:
-        """Called by a callback after every optimiser step."""
-        if self.average is not None:
-            self.average.update()
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Validation accuracy of the averaged weights; a better one than ever before is written to `best`."""
-        if self.average is None:
-            return self._evaluate_now(metric_key_prefix)
-        with self.average.in_place():
-            return self._evaluate_now(metric_key_prefix)
-
-    def _evaluate_now(self, prefix: str) -> dict[str, float]:
+        """Validation accuracy of the averaged weights, which are saved when it is the best so far."""
+        averaged = nullcontext() if self.average is None else self.average.in_place()
         # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
-        with torch.compiler.set_stance("force_eager"):
+        with averaged, torch.compiler.set_stance("force_eager"):
             score = evaluate_batches(
                 self.network,
                 self.validation,
                 autocast=self.autocast_dtype,
-                reduce=lambda counts: self.accelerator.reduce(counts, "sum"),
+                reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
             )
-        metrics = {f"{prefix}_accuracy": score.top1, f"{prefix}_loss": score.loss}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        best = self.state.best_metric
-        if self.args.should_save and (best is None or score.top1 > best):
-            self._replace_best()
+            metrics = {f"{metric_key_prefix}_accuracy": score.top1, f"{metric_key_prefix}_loss": score.loss}
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            best = self.state.best_metric
+            if self.args.should_save and (best is None or score.top1 > best):
+                self.save_best()
         return metrics
 
-    def _replace_best(self) -> None:
-        """Write beside, remove the old one, rename: whenever it is killed, a whole one is left for `recover_best`."""
-        fresh = self._fresh_best
-        shutil.rmtree(fresh, ignore_errors=True)
+    def save_best(self) -> None:
+        """Write the weights beside the best ones, then move them into their place: a kill leaves one of them whole."""
+        fresh = self.best.with_suffix(".new")
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
         with _disk_errors(fresh):
-            self.network.save_pretrained(fresh)
-        shutil.rmtree(self.best, ignore_errors=True)
-        fresh.rename(self.best)
-
-    def recover_best(self) -> None:
-        """After a kill between removing the old best and renaming the new one, rename it now."""
-        if not self.best.exists() and self._fresh_best.exists():
-            self._fresh_best.rename(self.best)
-
-    @property
-    def _fresh_best(self) -> Path:
-        return self.best.with_name(self.best.name + ".new")
+            save_model(self.network, str(fresh))
+        os.replace(fresh, self.best)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        loss = float(self._tr_loss)
-        if loss != loss or loss in (float("inf"), float("-inf")):
-            guard = DivergenceGuard(self.checkpoints)
-            raise DivergedError(guard.report(loss, self.state.global_step, self.network))
+        DivergenceGuard(self.checkpoints).check(float(self._tr_loss), self.state.global_step, self.network)
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
         with _disk_errors(checkpoint):
             super()._save_checkpoint(model, trial)
             if self.args.should_save:
                 if self.average is not None:
                     self.average.save(checkpoint / AVERAGE)
-                mark_complete(checkpoint)
+                (checkpoint / COMPLETE).touch()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -177,24 +161,20 @@ class OdeViTTrainer(Trainer):
             self.average.load(Path(checkpoint) / AVERAGE)
 
 
-class _disk_errors:  # noqa: N801 (reads as a clause: with _disk_errors(folder))
-    """Turns a full disk into a sentence and removes the half-written folder, so that the last good one is found."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk into a sentence and remove what was half written, so that the last good one is found."""
+    try:
+        yield
+    except Exception as error:
+        # safetensors reports a full disk as an error of its own that quotes the system.
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        # safetensors reports a full disk as an error of its own, with the system's words in it.
-        full = full or (error is not None and "No space left on device" in str(error))
-        if full:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            free = shutil.disk_usage(self.folder.parent).free / 2**20
-            raise OSError(
-                errno.ENOSPC,
-                f"the disk is full ({free:.0f} MiB free): {self.folder} could not be written and was removed; earlier "
-                "checkpoints are untouched. Make room, then go on with resume=true",
-            ) from error
+        if not full and "No space left on device" not in str(error):
+            raise
+        path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        free = shutil.disk_usage(path.parent).free / 2**20
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk is full ({free:.0f} MiB free): {path} could not be written and was removed; earlier "
+            "checkpoints are untouched. Make room, then continue with resume=true",
+        ) from error

@@ -1,0 +1,171 @@
+"""top-1(solver, N, T): what becomes of the answers when the same weights are integrated in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from odevit.model import Askable
+from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
+from odevit.tokens import Tokens
+
+STEPS = (4, 6, 8, 12, 24, 64)
+"""Numbers of steps that the model's own solver is tried with."""
+
+STRETCHES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+"""How far beyond its horizon a model is integrated, in horizons."""
+
+ACCURATE = "dopri5"
+"""The solver that is more accurate than the one a model was trained with (Ott et al. 2021)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the head says at the end of a way.
+
+    Args:
+        way: how the images were integrated.
+        images: how many.
+        top1: share of right answers; an answer that is not finite is wrong.
+        agreement: share of images with the same answer as at the end of the model's own way.
+        nfe: evaluations of the field; for an adaptive solver the mean over batches.
+        finite: share of images with a finite answer.
+        stable: whether the step is within the solver's stability limit; None where that was not determined.
+        right: which images were answered correctly, for paired comparisons.
+    """
+
+    way: Way
+    images: int
+    top1: float
+    agreement: float
+    nfe: float
+    finite: float
+    stable: bool | None = None
+    right: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool), repr=False, compare=False)
+
+    def numbers(self) -> dict[str, float | str | bool | None]:
+        """Everything except the answers to the single images."""
+        return {**self.way.numbers(), **{k: v for k, v in vars(self).items() if k not in ("way", "right")}}
+
+
+def step_ways(own: Way) -> list[Way]:
+    """The model's own solver with other numbers of steps; an adaptive one chooses them itself."""
+    return [own.but(steps=steps) for steps in sorted({*STEPS, own.steps})] if own.is_fixed else [own]
+
+
+def stretch_ways(own: Way, stretches: Sequence[float] = STRETCHES) -> list[Way]:
+    """The model's own steps carried on beyond its horizon."""
+    return list(dict.fromkeys(own.times(stretch) for stretch in stretches))
+
+
+def solver_ways(own: Way) -> list[Way]:
+    """Every other fixed-step solver with half, once and twice the steps, up to four times the evaluations."""
+    ways = []
+    for name in sorted(SOLVERS):
+        solver = make_solver(name)
+        if name == own.name or not isinstance(solver, FixedStepSolver):
+            continue
+        counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
+        ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
+    return ways
+
+
+def accurate_way(own: Way) -> Way:
+    """The same equation to a tolerance: does the accuracy survive a more accurate solver? (Ott et al. 2021)."""
+    return own.but(solver=ACCURATE)
+
+
+def grid_ways(own: Way) -> list[Way]:
+    """Horizons T/2 to 8T by N/4 to 2N steps of the model's own solver (the paper's Fig. 7)."""
+    counts = sorted({max(1, round(own.steps * share)) for share in (0.25, 0.5, 1, 2)})
+    return [own.but(steps=n, horizon=own.horizon * share) for share in (0.5, 1, 2, 4, 8) for n in counts]
+
+
+@torch.no_grad()
+def sweep(
+    model: Askable,
+    batches: Iterable[Mapping[str, Tensor]],
+    ways: Iterable[Way],
+    *,
+    watch: Callable[[Way, Tokens, Tokens], None] | None = None,
+) -> list[Outcome]:
+    """The outcome of every way, in the order given.
+
+    Each image is embedded once. Ways that take the same steps of the same solver share one trajectory, the longest,
+    which is read where the shorter ones end: N steps of h are the first N steps of any longer way with that h.
+
+    Args:
+        model: in evaluation mode, see `untouched`.
+        batches: with class numbers as `labels`, and images as `pixel_values` or, already embedded, as `x0`.
+        ways: how to integrate.
+        watch: is handed each way with the state at its end and x(0), batch by batch; ways with the same steps come in
+            the order of their length.
+    """
+    ways, own = list(dict.fromkeys(ways)), model.way
+    tallies = {way: _Tally() for way in dict.fromkeys([own, *ways])}
+    for batch in batches:
+        x0 = batch["x0"] if "x0" in batch else model.embed(batch["pixel_values"])
+        labels = batch["labels"]
+        answers: dict[Way, Tensor] = {}
+        for together in _trajectories(tallies):
+            for way, state, nfe in _travel(model, x0, together):
+                answers[way] = _answer(model, state)
+                tallies[way].nfe += nfe * len(labels)
+                if watch is not None:
+                    watch(way, state, x0)
+        for way, answer in answers.items():
+            tallies[way].add(answer, labels, answers[own])
+    if not tallies[own].right:
+        raise ValueError("there are no images to integrate; expected at least one batch")
+    return [tallies[way].outcome(way) for way in ways]
+
+
+def _trajectories(ways: Iterable[Way]) -> list[list[Way]]:
+    """Ways with the same solver and step together, the shortest first; those of an adaptive solver one by one.
+
+    The cost of an adaptive solve is only known for the way that was solved.
+    """
+    groups: dict[object, list[Way]] = {}
+    for way in ways:
+        groups.setdefault((way.solver, f"{way.step:.9g}") if way.is_fixed else way, []).append(way)
+    return [sorted(group, key=lambda way: way.steps) for group in groups.values()]
+
+
+def _travel(model: Askable, x0: Tokens, ways: Sequence[Way]) -> Iterator[tuple[Way, Tokens, int]]:
+    """Each way with its final state and its evaluations, from one solve of the longest."""
+    longest, ends = ways[-1], [way.steps for way in ways]
+    solution = model.depth(x0, longest, save=ends)
+    # A solve that gave up has not reached its end; what it did reach is no answer.
+    states = dict(zip(ends, solution.states, strict=False))
+    lost = torch.full_like(x0, torch.nan)
+    for way in ways:
+        yield way, states.get(way.steps, lost), solution.stats.nfe * way.steps // longest.steps
+
+
+def _answer(model: Askable, state: Tokens) -> Tensor:
+    """The likeliest class of each image, and -1 where the logits are not finite."""
+    logits = model.readout(state)
+    return torch.where(torch.isfinite(logits).all(dim=-1), logits.argmax(dim=-1), -1)
+
+
+class _Tally:
+    """The counts of one way, batch by batch."""
+
+    def __init__(self) -> None:
+        self.right: list[Tensor] = []
+        self.same: list[Tensor] = []
+        self.finite: list[Tensor] = []
+        self.nfe = 0
+
+    def add(self, answer: Tensor, labels: Tensor, own: Tensor) -> None:
+        self.right.append((answer == labels).cpu())
+        self.same.append(((answer == own) & (answer >= 0)).cpu())
+        self.finite.append((answer >= 0).cpu())
+
+    def outcome(self, way: Way) -> Outcome:
+        right, same, finite = (torch.cat(hits) for hits in (self.right, self.same, self.finite))
+        top1, agreement, share = (hits.double().mean().item() for hits in (right, same, finite))
+        return Outcome(way, len(right), top1, agreement, self.nfe / len(right), share, right=right)

@@ -1,0 +1,120 @@
+"""odevit eval: a model -> its accuracy, evaluations and time, for every way to integrate it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from odevit.cli.words import Verb, print_table
+from odevit.model import load
+from odevit.solver import make_stop
+from odevit.train.evaluate import Score, evaluate_batches
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A score, and the way to integrate that gave it."""
+
+    solver: str
+    steps: int
+    horizon: float
+    score: Score
+    stop: str = ""
+    """The criterion by which each image stopped; empty when all went to the horizon."""
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    split: str = "test",
+    steps: int | Sequence[int] | None = None,
+    solver: str | Sequence[str] | None = None,
+    horizon: float | Sequence[float] | None = None,
+    stop: str | Sequence[str] | None = None,
+    batch_size: int = 512,
+    device: str = "auto",
+    limit: int | None = None,
+    cache: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> list[Evaluation]:
+    """Score a model for every combination of solver, steps and horizon.
+
+    Args:
+        run: folder of a run or of any saved model, or the name of a bundled model.
+        data: what to score on; the run's own data unless given.
+        split: `test`, `validation` or `train`.
+        steps, solver, horizon: one or several; the model's own unless given.
+        stop: let each image stop when it is done, by one criterion or several: kl, velocity:0.05, bound. The score
+            without one comes first, for comparison.
+        batch_size: images at a time.
+        device: `auto`, `cpu` or `cuda`.
+        limit: only this many images, from the first.
+        cache: folder to keep decoded images in, for the next time.
+        out: file to write the scores to as JSON, with the device and the versions.
+    """
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split={split!r}; expected train, validation or test")
+    criteria = ["", *_several(stop)] if stop else [""]
+    for criterion in criteria[1:]:
+        make_stop(criterion)  # a misspelt name is better reported before the first minute of work
+    place, model = choose_device(device), load(run)
+    combinations = product(_several(solver), _several(steps), _several(horizon))
+    ways = [model.depth.choose(*combination) for combination in combinations]
+    dataset = data_of(run, data, model.image_size[0], cache)
+    if dataset.num_classes != model.config.num_labels:
+        raise ValueError(
+            f"the data has {dataset.num_classes} classes, the head of {run} has {model.config.num_labels}; "
+            "give the data that the model was trained for with data="
+        )
+    model.to(place)
+    # The pixel statistics of the model, not of the data: its weights were trained with them.
+    statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
+    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, **statistics)
+    results = []
+    for way in ways:
+        for criterion in criteria:
+            score = evaluate_batches(model, batches, way=way, stop=criterion or None)
+            results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
+    if out is not None:
+        report = {
+            "model": os.fspath(run),
+            "data": data or dataset.name,
+            "split": split,
+            "device": device_name(place),
+            "versions": versions(),
+            "scores": [asdict(result) for result in results],
+        }
+        Path(out).write_text(json.dumps(report, indent=2) + "\n")
+    return results
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def _show(results: list[Evaluation]) -> None:
+    header = ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image")
+    rows = [
+        (
+            result.solver,
+            str(result.steps),
+            f"{result.horizon:g}",
+            result.stop,
+            *(f"{share:.2%}" for share in (result.score.top1, result.score.top3, result.score.top5)),
+            f"{result.score.nfe:.4g}",
+            f"{result.score.milliseconds:.3f}",
+        )
+        for result in results
+    ]
+    print_table(header, rows, left=("solver", "stop"))
+
+
+VERB = Verb("eval", evaluate, _show, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")

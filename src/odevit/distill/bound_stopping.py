@@ -1,0 +1,130 @@
+"""|x(tau_l T) - h_l| < err: when a student is as near as its own discretisation lets it be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback
+
+from odevit.analysis import local_lipschitz
+from odevit.distill.distillation import StoppingRecipe
+from odevit.distill.step import Distillation
+from odevit.field import DotProductAttention
+from odevit.objectives import approximation_bound, curvature, weight_bound
+from odevit.tokens import Pixels
+from odevit.train.callbacks import read_metrics, write_lines
+from odevit.train.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class BoundStopping(TrainerCallback):
+    """Tracks the error at every checkpoint against the bound, stops when all have been below it, and draws both.
+
+    Args:
+        network: the distillation.
+        images: a batch of held-out images to measure on.
+        recipe: which bound, and how patient.
+        folder: for bound.jsonl and bound.png.
+    """
+
+    def __init__(self, network: Distillation, images: Pixels, recipe: StoppingRecipe, folder: RunFolder) -> None:
+        self.network = network
+        self.images = images
+        self.recipe = recipe
+        self.folder = folder
+        self.lines = folder.path / "bound.jsonl"
+        self.earlier = read_metrics(self.lines)
+        self.history: list[list[float]] = []
+        self.below = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # A resumed run continues the count, and first drops the lines that it will write again.
+        earlier = [line for line in self.earlier if state.global_step and line["epoch"] <= state.epoch]
+        for line in earlier:
+            self._count(line["errors"], line["bound"])
+        if state.is_world_process_zero:
+            write_lines(self.folder.own(self.lines.name), earlier)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        errors, bound, lipschitz = self.measure()
+        running = self._count(errors, bound)
+        if state.is_world_process_zero:
+            line = {"epoch": state.epoch, "bound": bound, "lipschitz": lipschitz, "errors": errors, "running": running}
+            write_lines(self.lines, [line], "a")
+        if self.below >= self.recipe.patience:
+            print(f"stopping: every checkpoint below the bound {bound:.3g} for {self.below} evaluations", flush=True)
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        lines: list[Any] = read_metrics(self.lines)
+        if state.is_world_process_zero and lines:
+            tracked = ([line[key] for line in lines] for key in ("epoch", "running", "bound"))
+            draw_tracking(*tracked).savefig(self.folder.own("bound.png"))
+
+    def _count(self, errors: list[float], bound: float) -> list[float]:
+        """The errors averaged over the window; counts evaluations in a row with all of them below the bound."""
+        self.history.append(errors)
+        recent = self.history[-self.recipe.window :]
+        running = [sum(values) / len(recent) for values in zip(*recent, strict=True)]
+        self.below = self.below + 1 if all(error < bound for error in running) else 0
+        return running
+
+    @torch.no_grad()
+    def measure(self) -> tuple[list[float], float, float]:
+        """The error at each checkpoint, the bound, and L."""
+        student, recipe = self.network.student, self.recipe
+        encoder, depth, way = student.encoder, student.depth, student.way
+        layers = self.network.teacher.states(self.images)
+        # The bound is one of Euler's method, on the path as it is integrated.
+        solution = depth(encoder.enter(layers[0]), way.but(solver="euler"), save="all")
+        states = [encoder.leave(state) for state in solution.states]
+        tokens = self._tokens()
+        meetings = self.network.alignment.indices(way.steps)
+        gaps = [(states[n] - h)[:, tokens].float() for n, h in zip(meetings, layers[1:], strict=True)]
+        if recipe.error == "norm":
+            errors = [gap.flatten(1).norm(dim=1).mean().item() for gap in gaps]
+        else:
+            errors = [gap.square().mean().item() for gap in gaps]
+        lipschitz = recipe.lipschitz
+        if lipschitz == 0:
+            # In the equation's own coordinates, with its registers as they have become.
+            start, last = solution.states[0][:4], solution.states[-1][:4]
+            lipschitz = local_lipschitz(encoder.field, last, way.horizon, x0=start).value.max().item()
+        if recipe.bound == "curvature":
+            bent = curvature([state[:, tokens] for state in states], solution.times).mean().item()
+            return errors, float(approximation_bound(bent, lipschitz, way.steps, way.horizon)), lipschitz
+        attention = encoder.field.attention
+        if not isinstance(attention, DotProductAttention):
+            raise ValueError(
+                f"stopping.bound=weights is of dot-product attention, the student has {type(attention).__name__}; "
+                "use stopping.bound=curvature"
+            )
+        return errors, float(weight_bound(attention, recipe.radius, way.steps, lipschitz)), lipschitz
+
+    def _tokens(self) -> slice:
+        """Whose error counts: CLS where only CLS is matched, as in the paper, otherwise all tokens."""
+        goal = self.network.objective
+        return self.network.teacher.layout(self.images).cls if goal.patches == goal.registers == 0 else slice(None)
+
+
+def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], bound: Sequence[float]) -> Figure:
+    """The running error at every checkpoint and the bound against epochs (the paper's Fig. 11)."""
+    from matplotlib import colormaps
+
+    from odevit.look import ORANGE, finish, make_figure
+
+    figure, (axes,) = make_figure(3.6)
+    layers = list(zip(*running, strict=True))
+    for layer, errors in enumerate(layers):
+        colour = colormaps["viridis"](layer / max(1, len(layers) - 1))
+        label = f"layer {layer + 1}" if layer in (0, len(layers) - 1) else None
+        axes.semilogy(epochs, errors, color=colour, linewidth=1.3, label=label)
+    axes.semilogy(epochs, bound, color=ORANGE, linestyle="--", label="bound")
+    axes.set(xlabel="epoch", ylabel="distance to the teacher's layer")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    return finish(figure)

@@ -1,0 +1,202 @@
+"""Story, t -> picture: the image, what the model looks at, what it believes, how fast it still moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from odevit.film.story import Story, between
+from odevit.look import COLOURS, outline
+from odevit.objectives import mass_threshold
+
+TEXT: dict[str, Any] = {"fontsize": 9}
+QUIET: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
+LEADERS = COLOURS[:3]
+"""One colour for each class whose probability is drawn."""
+SIDE = 256
+"""Pixels, roughly, along the longer side of the image in a panel."""
+FAINT: dict[str, Any] = {"cmap": "gray", "vmin": -100, "vmax": 355}
+"""Grey levels drawn closer together than they are: the image must not outshine what is shown over it."""
+ALONE: list[Any] = [["image", "model", "belief"], ["image", "model", "speed"]]
+BESIDE_A_TEACHER: list[Any] = [["image", "model", "teacher"], ["belief", "belief", "speed"]]
+
+
+class Frames:
+    """The pictures of a film, 800 pixels wide: laid out once, then moved through time."""
+
+    def __init__(self, story: Story, mass: float) -> None:
+        self.story, picture, alone = story, enlarged(story.picture), story.layers is None
+        self.figure = Figure(figsize=(8.0, 3.2 if alone else 4.8), dpi=100, layout="constrained")
+        ratios: dict[str, Any] = {
+            "width_ratios": [1, 1, 1.25 if alone else 1],
+            "height_ratios": [1.2 if alone else 1.7, 1],
+        }
+        axes = self.figure.subplot_mosaic(ALONE if alone else BESIDE_A_TEACHER, **ratios)
+        axes["image"].imshow(picture, interpolation="nearest")
+        axes["image"].set_title(f"{short(story.name, 14)}, seen at {story.seen[0]} × {story.seen[1]}", **TEXT)
+        self.answer = axes["image"].set_xlabel("", fontsize=10)
+        bare(axes["image"])
+        self.model = Overlay(axes["model"], picture, story.attention, mass, bar=True)
+        axes["model"].set_xlabel(f"query: {story.query}\noutlined: {mass:.0%} of the attention", **QUIET)
+        if story.layers is not None:
+            self.teacher = Overlay(axes["teacher"], picture, story.layers, mass, bar=True)
+        self.traces = [*plot_belief(axes["belief"], story), plot_speed(axes["speed"], story)]
+        if alone:  # the two plots share one time axis
+            axes["belief"].tick_params(labelbottom=False)
+            axes["belief"].set_xlabel("")
+        # The layout is computed once and kept: nothing moves but what should.
+        self.draw(story.horizon)
+        self.figure.set_layout_engine("none")
+
+    def draw(self, t: float) -> Image.Image:
+        """The frame at time t."""
+        story = self.story
+        self.answer.set_text(answer(story, t))
+        self.model.show(between(story.attention, story.times, t))
+        self.model.axes.set_title(f"attention at t = {t:.2f}", **TEXT)
+        if story.layers is not None:
+            self.teacher.show(story.layers[story.layer(t)])
+            self.teacher.axes.set_title(f"teacher, layer {story.layer(t) + 1} of {len(story.layers)}", **TEXT)
+        for trace in self.traces:
+            trace.move(t)
+        canvas = FigureCanvasAgg(self.figure)
+        canvas.draw()
+        return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def draw_strip(story: Story, times: Sequence[float], mass: float) -> Figure:
+    """The image, then the attention and the answer at some times; the teacher's layers in a second row."""
+    picture, rows = enlarged(story.picture), 1 if story.layers is None else 2
+    figure = Figure(figsize=(1.7 * (len(times) + 1), 2.1 * rows), dpi=120, layout="constrained")
+    grid = figure.subplots(rows, len(times) + 1, squeeze=False)
+    grid[0, 0].imshow(picture, interpolation="nearest")
+    grid[0, 0].set_xlabel(short(story.name, 18), **TEXT)
+    for axes in grid[:, 0]:
+        bare(axes)
+    for column, t in enumerate(times, start=1):
+        Overlay(grid[0, column], picture, story.attention, mass).show(between(story.attention, story.times, t))
+        where = " (horizon)" if t == story.horizon else ""
+        grid[0, column].set_xlabel(f"t = {t:.4g}{where}\n{answer(story, t)}", **TEXT)
+        if story.layers is not None:
+            Overlay(grid[1, column], picture, story.layers, mass).show(story.layers[story.layer(t)])
+            grid[1, column].set_xlabel(f"teacher, layer {story.layer(t) + 1}", **TEXT)
+    return figure
+
+
+class Overlay:
+    """The image in grey, the attention over it in colour, and an outline around the patches that hold `mass` of it.
+
+    `maps` are all that will be shown, [..., row, column], so that a colour means the same in every frame.
+    """
+
+    def __init__(self, axes: Axes, picture: Image.Image, maps: Tensor, mass: float, bar: bool = False) -> None:
+        self.axes, self.mass, self.size = axes, mass, picture.size
+        place: dict[str, Any] = {"extent": (0.0, float(picture.width), float(picture.height), 0.0)}
+        axes.imshow(picture.convert("L"), interpolation="nearest", **place, **FAINT)
+        scale: dict[str, Any] = {"vmin": 100 * float(maps.min()), "vmax": 100 * float(maps.max()), "cmap": "inferno"}
+        self.colours = axes.imshow(np.zeros(maps.shape[-2:]), alpha=0.7, interpolation="bilinear", **place, **scale)
+        self.outline = LineCollection([], colors="white", linewidths=1.2)
+        axes.add_collection(self.outline)
+        bare(axes)
+        if bar:
+            scale_bar = axes.figure.colorbar(self.colours, ax=axes, shrink=0.7, pad=0.02, aspect=18)
+            scale_bar.ax.set_facecolor("0.5")  # half transparent over grey, as on the image
+            scale_bar.ax.yaxis.set_major_locator(MaxNLocator(4))
+            scale_bar.ax.tick_params(labelsize=7, length=2)
+            scale_bar.set_label("% per patch", **QUIET)
+            scale_bar.outline.set_visible(False)
+
+    def show(self, attention: Tensor) -> None:
+        """Show one map [row, column]."""
+        self.colours.set_data(100 * attention.numpy())
+        holders = mass_threshold(attention.flatten(), self.mass).view_as(attention)
+        self.outline.set_segments(outline(holders, *self.size))
+
+
+class Trace:
+    """A line up to now, with a point at its end; on a logarithmic axis it is straight between its points there."""
+
+    def __init__(self, axes: Axes, times: tuple[float, ...], values: Tensor, colour: str) -> None:
+        self.times, self.values, self.logarithmic = times, values, axes.get_yscale() == "log"
+        self.line = axes.plot([], [], color=colour, linewidth=1.8)[0]
+        self.point = axes.plot([], [], "o", color=colour, markersize=5)[0]
+
+    def move(self, t: float) -> None:
+        """Draw the line up to the time t."""
+        scaled = between(self.values.log() if self.logarithmic else self.values, self.times, t)
+        now = float(scaled.exp() if self.logarithmic else scaled)
+        past = [n for n, time in enumerate(self.times) if time < t]
+        self.line.set_data([*(self.times[n] for n in past), t], [*self.values[past].tolist(), now])
+        self.point.set_data([t], [now])
+
+
+def plot_belief(axes: Axes, story: Story) -> list[Trace]:
+    """The probabilities of the answer and of its closest rivals."""
+    classes, shares = story.likeliest(len(LEADERS)), 100 * story.probabilities
+    traces = [Trace(axes, story.times, shares[:, k], colour) for k, colour in zip(classes, LEADERS, strict=False)]
+    axes.set(ylim=(-4, 104), yticks=[0, 50, 100])
+    axes.set_ylabel("probability (%)", **TEXT)
+    names = [short(story.label(number), 16) for number in classes]
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": len(names)}
+    tight: dict[str, Any] = {"fontsize": 8, "handlelength": 1, "columnspacing": 1, "borderpad": 0.1}
+    axes.legend([trace.line for trace in traces], names, frameon=False, **above, **tight)
+    _time_axis(axes, story)
+    return traces
+
+
+def plot_speed(axes: Axes, story: Story) -> Trace:
+    """|dx/dt| / |x|, with what is still to come in grey."""
+    speed = story.speed.clamp_min(1e-9)  # a model may come to rest exactly, and zero has no logarithm
+    axes.semilogy(story.middles, speed, color="0.85", linewidth=1.2)
+    # Whole powers of ten, so that the axis has a label at either end.
+    low, high = math.floor(math.log10(float(speed.min()))), math.ceil(math.log10(float(speed.max())))
+    axes.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("|dx/dt| / |x|", **TEXT)
+    beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "top"}
+    axes.annotate("horizon", (story.horizon, 0.98), xycoords=("data", "axes fraction"), **beside, **QUIET)
+    _time_axis(axes, story)
+    return Trace(axes, story.middles, speed, "0.2")
+
+
+def _time_axis(axes: Axes, story: Story) -> None:
+    axes.set_xlim(0, story.times[-1] * 1.02)
+    axes.set_xlabel("integration time t", **TEXT)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.axvline(story.horizon, color="0.55", linestyle=":", linewidth=1.2)
+
+
+def answer(story: Story, t: float) -> str:
+    """The likeliest class at time t, and how likely it is."""
+    label, share = story.answer(t)
+    return f"{short(label, 20)}: {share:.0%}"
+
+
+def enlarged(picture: Image.Image) -> Image.Image:
+    """The picture at about `SIDE` pixels: small ones grow by a whole factor, so that pixels stay square."""
+    if (factor := SIDE // max(picture.size)) < 1:
+        return ImageOps.contain(picture, (SIDE, SIDE), Image.Resampling.LANCZOS)
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+
+
+def bare(axes: Axes) -> None:
+    """Draw nothing around a picture."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def short(text: str, length: int) -> str:
+    """The text, cut off with an ellipsis where it would not fit."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,144 @@
+"""image -> t, attention, probabilities, speed: the numbers of a film, before anything is drawn."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from odevit.analysis.looking import AttentionPath, attention_over_time
+from odevit.analysis.untouched import untouched
+from odevit.distill.teacher import Teacher, attention_over_layers
+from odevit.model.protocol import Askable
+from odevit.solver import Way
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens to one image while it is integrated.
+
+    Args:
+        name: of the image.
+        picture: as read from the file.
+        seen: width and height at which the model sees it.
+        times: t_0, ..., t_N.
+        horizon: where the model stops of its own accord; the times may go beyond it.
+        attention: a(t_n), the mean over heads, [time, row, column].
+        query: the token, or tokens, whose attention it is, in words.
+        probabilities: of the classes at each time, [time, label].
+        speed: |dx/dt| / |x| between t_n and t_{n+1}, [time - 1].
+        labels: the names of the classes.
+        layers: the attention of a teacher, [layer, row, column], if there is one.
+        starts: the times from which its student should look at what each layer looks at; the first is 0.
+    """
+
+    name: str
+    picture: Image.Image
+    seen: tuple[int, int]
+    times: tuple[float, ...]
+    horizon: float
+    attention: Tensor
+    query: str
+    probabilities: Tensor
+    speed: Tensor
+    labels: Mapping[int, str]
+    layers: Tensor | None = None
+    starts: tuple[float, ...] = ()
+
+    @property
+    def middles(self) -> tuple[float, ...]:
+        """The midpoints of the steps, to which the speeds belong."""
+        return tuple((a + b) / 2 for a, b in pairwise(self.times))
+
+    def answer(self, t: float) -> tuple[str, float]:
+        """The likeliest class at time t and its probability."""
+        share, number = between(self.probabilities, self.times, t).max(dim=-1)
+        return self.label(int(number)), float(share)
+
+    def label(self, number: int) -> str:
+        """The name of a class; the first of a list of synonyms."""
+        return self.labels.get(number, f"class {number}").split(",")[0]
+
+    def layer(self, t: float) -> int:
+        """The teacher's layer, counted from 0, that corresponds to the time t; the last one stays for good."""
+        return bisect_right(self.starts, t) - 1
+
+    def likeliest(self, count: int = 3) -> list[int]:
+        """The answer at the horizon, then the classes that were likeliest at any time."""
+        final = between(self.probabilities, self.times, self.horizon)
+        peaks = self.probabilities.amax(dim=0)
+        peaks[final.argmax()] = torch.inf
+        return peaks.topk(min(count, len(peaks))).indices.tolist()
+
+
+def between(values: Tensor, times: Sequence[float], t: float) -> Tensor:
+    """The value at t, linear between its two neighbours in time; constant before the first and after the last."""
+    after = next((n for n, time in enumerate(times) if time >= t), len(times) - 1)
+    before = max(after - 1, 0)
+    gap = times[after] - times[before]
+    share = min(max((t - times[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
+    return torch.lerp(values[before], values[after], share)
+
+
+@torch.no_grad()
+def tell(
+    model: Askable,
+    picture: Image.Image,
+    name: str,
+    *,
+    way: Way | None = None,
+    beyond: float = 2.0,
+    teacher: Teacher | None = None,
+    shares: Sequence[float] | None = None,
+) -> Story:
+    """The story of one image, integrated at constant step size to `beyond` times the horizon.
+
+    Args:
+        model: any model with a trajectory.
+        picture: any image.
+        name: what to call it.
+        way: how to integrate to the horizon; the model's own unless given.
+        beyond: how far to go, in horizons; rounded to a whole number of steps.
+        teacher: the ViT that the model was distilled from.
+        shares: of the horizon, one for each layer of the teacher; equal ones unless given.
+    """
+    way = way or model.way
+    processor: Any = model.image_processor
+    readable = picture.convert("RGB" if processor.do_convert_rgb else "L")
+    pixels = processor(readable, return_tensors="pt")["pixel_values"].to(model.device)
+    path = attention_over_time(model, pixels, way.times(beyond))
+    with untouched(model):
+        probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
+    layers: Tensor | None = None
+    starts: tuple[float, ...] = ()
+    if teacher is not None:
+        layers = attention_over_layers(teacher, pixels).mean[:, 0].float().cpu()
+        spans = [way.horizon * share for share in shares or [1.0 / len(layers)] * len(layers)]
+        starts = (0.0, *accumulate(spans[:-1]))
+    return Story(
+        name=name,
+        picture=picture,
+        seen=(pixels.shape[-1], pixels.shape[-2]),
+        times=path.times,
+        horizon=way.horizon,
+        attention=path.mean[:, 0].float().cpu(),
+        query=path.query,
+        probabilities=probabilities.cpu(),
+        speed=_speed(path).cpu(),
+        labels=model.labels,
+        layers=layers,
+        starts=starts,
+    )
+
+
+def _speed(path: AttentionPath) -> Tensor:
+    """|x_{n+1} - x_n| / (h |x_{n+1}|): the speed of the steps themselves, which vanishes where the method rests."""
+    states = torch.stack(path.states).flatten(1).double()
+    gaps = torch.tensor(path.times, dtype=torch.float64, device=states.device).diff()
+    return states.diff(dim=0).norm(dim=-1) / gaps / states[1:].norm(dim=-1)

@@ -1,0 +1,314 @@
+"""|dx/dt| -> 0, lambda < 0: does a trajectory come to rest, and what do the exceptions do?"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from odevit.analysis.lyapunov import divergence_step, lyapunov_time
+from odevit.analysis.rest import DOUBTFUL, FAR, Maximal, measure_spectrum
+from odevit.analysis.restless import WINDOW, watch
+from odevit.analysis.significance import Share, quantiles
+from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
+from odevit.report.page import Verdict, number, of_norm, percent, share_of
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.study import Study
+from odevit.solver import Way
+
+SETTLED_SHARE, SETTLED_CHANGE = 0.95, 0.01
+RESTLESS_SHARE, RESTLESS_CHANGE = 0.5, 0.1
+"""Share of negative exponents, and change of the median state in a further horizon, on either side of the verdict."""
+LEADING = 4
+"""Exponents of the spectrum."""
+PARTS = (("path", "along the path", BLUE), ("rest", "at rest", ORANGE))
+
+
+@SECTIONS.register("settling")
+class Settling(Section):
+    """Speed, exponents, spectrum, and what the exceptions do."""
+
+    title = "Does it settle?"
+    place = 10
+    thresholds = (
+        f"It settles: at least {SETTLED_SHARE:.0%} of the exponents at rest are negative (lower end of the 95% "
+        f"interval) and the median state changes by less than {SETTLED_CHANGE:.0%} of its norm in one more horizon. It "
+        f"does not: at most {RESTLESS_SHARE:.0%} are negative (upper end), or it changes by more than "
+        f"{RESTLESS_CHANGE:.0%}.",
+    )
+
+    text = """
+{% set path, rest = exponents.path, exponents.rest %}
+{% call picture("speed") %}Relative speed of the steps that the model takes, carried on to eight horizons;
+{{ speed.images | count }} images.{% endcall %}
+{% call picture("exponents") %}Largest exponent of {{ path.images | count }} images, for the steps that the model takes.
+Along the path it is the mean growth over a short time during which growth changes:
+{{ path.not_converged.value | percent }} of those values have not converged to a limit and say no more than that. At
+rest, after eight horizons, {{ rest.not_converged.value | percent }} have not.{% if rest.prolonged %}
+{{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}{% endcall %}
+{% call table("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time",
+              "diverges at step") %}
+{% for name, part in (("along the path", path), ("at rest", rest)) %}
+{{ row(name, part.negative | with_error, (part.mean | number) ~ " ± " ~ (part.mean_error | number),
+       part.largest | number, part.not_converged.value | percent, part.positive.count,
+       part.positive.lyapunov_time.median | number, part.positive.divergence_step.median | number) }}
+{% endfor %}
+{% endcall %}
+{% call small() %}Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none.
+The step is the first at which a disturbance has grown by e, if that is within the horizon.{% endcall %}
+{% call picture("spectrum") %}Directions in which disturbances die out most slowly, {{ exponents.spectrum.images }}
+images; in the order in which the method finds them, which need not be that of their size before they have
+converged.{% endcall %}
+<h3>Exceptions</h3>
+{% if not exceptions.count %}
+<p>There are none: every exponent at rest is negative.</p>
+{% else %}
+<p>{{ exceptions.count }} images have an exponent at rest that is not negative; {{ exceptions.looked_at }} of them were
+watched for a further time of {{ "%g" % exceptions.window }}.</p>
+{% call table("image", "label", "answer", "λ at rest", "it", "moves", "straight", "turn", "margin", "between") %}
+{% for it in exceptions.rows %}
+{{ row(it.image, it.label, it.answer, (it.exponent | number) ~ ("" if it.converged else " (not converged)"), it.kind,
+       it.moved | number, it.straight | number, it.turn | number, it.margin | number,
+       it.answers | join(" / ") if it.between else "") }}
+{% endfor %}
+{% endcall %}
+{% call small() %}Moves: length of its path in units of its norm; below 0.001 it rests. Turn: lowest autocorrelation of
+its displacements; below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it drifts, otherwise it
+wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer along the path.{% endcall %}
+{% endif %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        path, rest = study.exponents
+        return {
+            "speed": speed_numbers(study),
+            "exponents": {
+                "path": exponent_numbers(path, study.way),
+                "rest": exponent_numbers(rest, study.way),
+                "spectrum": spectrum_numbers(study),
+            },
+            "exceptions": exception_numbers(study, rest),
+        }
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        exponents = numbers["exponents"]
+        return {
+            "speed": draw_speed(numbers["speed"]),
+            "exponents": draw_exponents(exponents["path"], exponents["rest"]),
+            "spectrum": draw_spectrum(exponents["spectrum"]),
+        }
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        """Does a trajectory come to rest?"""
+        rest, exceptions = numbers["exponents"]["rest"], numbers["exceptions"]
+        share, change = rest["negative"], numbers["speed"]["change_per_horizon"]
+        low, high = share["interval"]
+        if low >= SETTLED_SHARE and change is not None and change < SETTLED_CHANGE:
+            answer = "yes"
+        elif high <= RESTLESS_SHARE or change is None or change > RESTLESS_CHANGE:
+            answer = "no"
+        else:
+            answer = "partly"
+        sentences = [
+            f"After eight times its horizon a small disturbance dies out for {share_of(share)} of {share['count']:,} "
+            f"images (largest Lyapunov exponent below zero; 95% interval {percent(low)} to {percent(high)}).",
+            "The trajectories are no longer finite numbers there."
+            if change is None
+            else f"The median state would change by {of_norm(change)} in one more horizon.",
+            _certainty(rest),
+        ]
+        if exceptions["count"]:
+            sentences.append(_exceptions_in_a_sentence(exceptions))
+        return [Verdict(self.title, answer, answer == "yes", tuple(sentences))]
+
+
+def speed_numbers(study: Study) -> dict[str, Any]:
+    """Median and middle 90% of the relative speed at each time, and what is left of it at the end."""
+    passage, horizon = study.passage, study.way.horizon
+    low, median, high = map(list, zip(*(quantiles(v, 0.05, 0.5, 0.95) for v in passage.speed), strict=True))
+    return {
+        "images": passage.speed.shape[1],
+        "times": list(passage.times),
+        "low": low,
+        "median": median,
+        "high": high,
+        "horizon": horizon,
+        "change_per_horizon": median[-1] * horizon,
+        "falls": all(b <= a for a, b in itertools.pairwise(median)),
+    }
+
+
+def exponent_numbers(maximal: Maximal, way: Way) -> dict[str, Any]:
+    """The exponents and their statistics; those that are not finite count as not negative."""
+    values, converged = maximal.values, maximal.converged
+    growing = values[values > 0]
+    steps = divergence_step(growing, way.steps, way.horizon)
+    return {
+        "images": len(values),
+        "values": values,
+        "errors": maximal.error,
+        "converged": converged,
+        "negative": maximal.negative.numbers(),
+        "not_converged": maximal.not_converged.numbers(),
+        "negative_of_converged": Share(int(((values < 0) & converged).sum()), int(converged.sum())).numbers(),
+        "mean": maximal.mean,
+        "mean_error": maximal.mean_error,
+        "quantiles": dict(zip(("5%", "50%", "95%"), quantiles(values, 0.05, 0.5, 0.95), strict=True)),
+        "largest": maximal.largest,
+        "prolonged": int(maximal.prolonged.sum()),
+        "positive": {
+            "count": len(growing),
+            "lyapunov_time": {"median": quantiles(lyapunov_time(growing), 0.5)[0]},
+            "diverges_within_the_horizon": int((steps >= 0).sum()),
+            "divergence_step": {"median": quantiles(steps[steps >= 0].double(), 0.5)[0]},
+        },
+        "running": {"times": list(maximal.times), "mean": maximal.running},
+    }
+
+
+def spectrum_numbers(study: Study) -> dict[str, Any]:
+    """The leading exponents of a handful of images, along the path and at rest."""
+    x0 = study.sample.start(study.sizes.spectrum)
+    k = min(LEADING, x0[0].numel())
+    both = measure_spectrum(study.model.field, study.way, x0, study.passage.rest[0][: len(x0)], k, seed=study.seed)
+    return {
+        "images": len(x0),
+        "k": k,
+        **{
+            part: {"values": spectrum.values, "errors": spectrum.error, "converged": spectrum.converged}
+            for (part, _, _), spectrum in zip(PARTS, both, strict=True)
+        },
+    }
+
+
+def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
+    """What the images do whose exponent at rest is not negative, one by one."""
+    sample, answers = study.sample, study.answers
+    exceptions = (~(rest.values < 0)).nonzero().flatten()
+    rows: list[dict[str, Any]] = []
+    start = 0
+    for chunk, states in zip(sample.chunks, study.passage.rest, strict=True):
+        here = [i - start for i in exceptions[:DOUBTFUL].tolist() if start <= i < start + len(states)]
+        motions = watch(study.model, states[here], chunk["x0"][here], FAR * study.way.horizon) if here else []
+        for i, motion in zip((start + i for i in here), motions, strict=True):
+            rows.append(
+                {
+                    "image": int(sample.numbers[i]),
+                    "label": sample.classes[int(answers["labels"][i])],
+                    "answer": sample.classes[int(answers["answers"][i])],
+                    "exponent": rest.values[i].item(),
+                    "error": rest.error[i].item(),
+                    "converged": bool(rest.converged[i]),
+                    **{**vars(motion), "answers": [sample.classes[label] for label in motion.answers]},
+                }
+            )
+        start += len(states)
+    return {
+        "count": len(exceptions),
+        "looked_at": len(rows),
+        "window": WINDOW * study.way.horizon,
+        "kinds": {kind: sum(row["kind"] == kind for row in rows) for kind in sorted({row["kind"] for row in rows})},
+        "between": sum(row["between"] for row in rows),
+        "wrong": sum(row["label"] != row["answer"] for row in rows),
+        "rows": rows,
+    }
+
+
+def draw_speed(speed: Numbers) -> Figure:
+    """Relative speed against time: the median image and the middle 90% of them."""
+    figure, (axes,) = make_figure(3.4)
+    times = speed["times"]
+    low, median, high = (numbers_of(speed[key]) for key in ("low", "median", "high"))
+    axes.fill_between(times, low, high, color=BLUE, alpha=0.2, linewidth=0, label="middle 90% of the images")
+    axes.plot(times, median, color=BLUE, linewidth=2, label="median image")
+    axes.axvline(speed["horizon"], color=GREY, linestyle="--", linewidth=1)
+    axes.annotate(
+        "its horizon", (speed["horizon"], 0.97), xytext=(5, -9), textcoords="offset points",
+        xycoords=("data", "axes fraction"), color=GREY,
+    )  # fmt: skip
+    if any(value > 0 for value in median):
+        axes.set_yscale("log")
+    axes.set(xlabel="time t", ylabel="|dx/dt| / |x|  (1 / unit of time)", xlim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.92))
+    return finish(figure, f"Speed of the state: {median[0]:.2g} at the start, {median[-1]:.1g} at t = {times[-1]:.3g}")
+
+
+def draw_exponents(path: Numbers, rest: Numbers) -> Figure:
+    """Histograms of the largest exponent along the path and at rest."""
+    figure, (axes,) = make_figure(3.6)
+    groups = [
+        ([value for value in part["values"] if value is not None], name, colour)
+        for part, (_, name, colour) in zip((path, rest), PARTS, strict=True)
+    ]
+    everything = [0.0, *groups[0][0], *groups[1][0]]
+    edges = list(np.linspace(min(everything), max(everything), 50))
+    for values, name, colour in groups:
+        if values:
+            axes.hist(values, bins=edges, color=colour, alpha=0.65, label=f"{name} ({len(values):,} images)")
+            axes.legend(frameon=False, loc="upper left", ncols=2)
+    axes.axvline(0.0, color="black", linewidth=1.2)
+    for word, shift, side in (("grows →", 4, "left"), ("← dies out", -4, "right")):
+        axes.annotate(
+            word, (0.0, 0.9), xytext=(shift, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
+            fontsize=9, ha=side,
+        )  # fmt: skip
+    axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
+    axes.grid(alpha=0.3, axis="y")
+    axes.set_ylim(top=1.3 * axes.get_ylim()[1])
+    along, at_rest = (percent(part["negative"]["value"]) for part in (path, rest))
+    return finish(figure, f"Negative for {along} along the path, {at_rest} at rest")
+
+
+def draw_spectrum(spectrum: Numbers) -> Figure:
+    """The leading exponents of a handful of images, a line each."""
+    figure, columns = make_figure(3.2, 2, sharey=True)
+    order = range(1, spectrum["k"] + 1)
+    for axes, (part, name, colour) in zip(columns, PARTS, strict=True):
+        for values, converged in zip(spectrum[part]["values"], spectrum[part]["converged"], strict=True):
+            axes.plot(
+                order, numbers_of(values), color=colour, marker="o", markersize=5, linewidth=1, alpha=0.8,
+                markerfacecolor=colour if converged else "white",
+            )  # fmt: skip
+        axes.axhline(0.0, color="black", linewidth=1)
+        axes.set(title=name, xlabel="number of the exponent", xticks=list(order))
+        axes.title.set_color(GREY)
+        axes.grid(alpha=0.3)
+    columns[0].set_ylabel("λ (1 / unit of time)")
+    return finish(
+        figure, f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
+    )
+
+
+def _certainty(rest: Numbers) -> str:
+    unsure, mean = rest["not_converged"], rest["mean"]
+    if unsure["hits"] == 0:
+        return (
+            f"The measurement converged for all of them; the mean exponent is {number(mean, '.3f')} per unit of time."
+        )
+    average = "no mean is given" if mean is None else f"the mean of all is {number(mean, '.3f')} per unit of time"
+    return (
+        f"For {share_of(unsure)} the size of the exponent had not converged when the measurement ended; their sign "
+        f"counts as measured, and {average}."
+    )
+
+
+def _exceptions_in_a_sentence(exceptions: Numbers) -> str:
+    actions = {
+        "rests": "stand still all the same",
+        "oscillates": "go round in circles",
+        "drifts": "drift on in one direction",
+        "wanders": "wander",
+        "diverges": "leave the finite numbers",
+    }
+    kinds = ", ".join(f"{count} {actions[kind]}" for kind, count in exceptions["kinds"].items())
+    count, between, wrong = (exceptions[key] for key in ("count", "between", "wrong"))
+    seen = "" if exceptions["looked_at"] == count else f" (the first {exceptions['looked_at']} watched)"
+    return (
+        f"Of the {count} exception{'' if count == 1 else 's'}{seen}: {kinds}; {between} "
+        f"sit{'s' if between == 1 else ''} between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered "
+        "wrongly."
+    )

@@ -1,0 +1,349 @@
+"""top-1(solver, N, T): does the answer depend on how it was integrated, and how many evaluations are enough?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from odevit.analysis.significance import Share, paired_error
+from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
+from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
+from odevit.report.page import Verdict, number, percent, share_of, words
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.study import Study, own_reads
+from odevit.solver import SOLVERS, FixedStepSolver
+
+FEWEST, MOST = 6, 64
+"""Steps of the model's own solver between which its answers are compared."""
+SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
+SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
+"""How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
+CERTAIN = 3.0
+"""Standard errors beyond which a difference is real: three, for the two ways shown were picked from several."""
+ENOUGH = 0.005
+"""Evaluations are enough when they, and every larger number tried, lose at most this much accuracy."""
+
+
+@SECTIONS.register("dependence")
+class Dependence(Section):
+    """Steps, solvers and horizons."""
+
+    title = "Does the answer depend on how it was integrated?"
+    place = 40
+    thresholds = (
+        "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
+        f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
+        f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
+        f"{CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
+        "slightly.",
+        f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
+    )
+
+    text = """
+{% set few, accurate = sweep.solvers[0].images, sweep.accurate %}
+{% call picture("steps") %}Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the
+same images: {{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for
+{{ accurate.solver | words }} (with the standard error), {{ few | count }} for the others. Hollow: the step is beyond
+the solver's stability limit, where the error is the solver's and not the model's; such ways are shown but not
+counted.{% endcall %}
+{% call small() %}
+{% if limits.radius is none %}
+No stability limits: the states at rest are not finite numbers.
+{% else %}
+Stability limits. Where {{ limits.images }} images have come to rest, the largest eigenvalue of df/dx has the size
+{{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
+step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential
+methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues and a rule
+of thumb otherwise. Longest stable steps:
+{% for name, step in limits.longest.items() if step is not none -%}
+{{ name | words }} {{ step | number(".2f") }}{{ ". " if loop.last else ", " }}
+{%- endfor %}
+The model's own step is {{ (model.horizon / model.steps) | number(".2f") }}.
+{% endif %}
+{% endcall %}
+{% call picture("horizons") %}The model's own steps, stopped early or carried on; {{ sweep.own.images | count }}
+images.{% endcall %}
+{% call picture("grid") %}Every horizon with every number of steps of its own solver (the paper's Fig. 7);
+{{ few | count }} images. Framed: the model's own way.{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        longest = {name: study.limits.longest(name) for name in sorted(SOLVERS)}
+        return {"limits": {**vars(study.limits), "longest": longest}, "sweep": sweep_numbers(study)}
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        sweep = numbers["sweep"]
+        return {
+            "steps": draw_steps(sweep),
+            "horizons": draw_horizons(sweep),
+            "grid": draw_grid(sweep["grid"], sweep["own"]),
+        }
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        return [depends(numbers["sweep"]), enough(numbers["sweep"], numbers["data"]["classes"])]
+
+
+def sweep_numbers(study: Study) -> dict[str, Any]:
+    """Accuracy against steps, solvers, horizons and stopping times, with how much each group of ways differs."""
+    model, sample, seen, limits, way = study.model, study.sample, study.passage.outcomes, study.limits, study.way
+    own, few = seen[way], study.sizes.solvers
+    both = sweep(model, sample.first(study.sizes.accurate), [way, accurate_way(way)])
+    coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
+    steps = limits.marked([seen[other] for other in step_ways(way)])
+    horizons = [seen[other] for other in stretch_ways(way)]
+    stops = [seen[other] for other in own_reads(way) if other.steps <= way.steps]
+    solvers = limits.marked(sweep(model, sample.first(few), [way, *solver_ways(way)]))
+    grid = limits.marked(sweep(model, sample.first(few), grid_ways(way)))
+
+    def fair(outcome: Outcome) -> bool:
+        return bool(outcome.stable) or outcome.way == way
+
+    def rests(outcome: Outcome) -> bool:
+        method = outcome.way.method
+        return outcome.way == way or (isinstance(method, FixedStepSolver) and method.rests_with_equation)
+
+    return {
+        "own": own.numbers(),
+        "top1": Share(int(own.right.sum()), own.images).numbers(),
+        "steps": [outcome.numbers() for outcome in steps],
+        "horizons": [outcome.numbers() for outcome in horizons],
+        "stops": [outcome.numbers() for outcome in stops],
+        "solvers": [outcome.numbers() for outcome in solvers],
+        "accurate": {
+            **accurate.numbers(),
+            "difference": accurate.top1 - coarse.top1,
+            "error": paired_error(accurate.right, coarse.right),
+        },
+        "grid": [outcome.numbers() for outcome in grid],
+        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
+        # solver and not about the model; such ways are shown and not counted.
+        "spreads": {
+            "steps": spread([each for each in steps if FEWEST <= each.way.steps <= MOST and fair(each)]),
+            "solvers": spread([each for each in solvers if fair(each) and rests(each)]),
+            "horizons": spread(horizons),
+        },
+    }
+
+
+def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """max top-1 - min top-1 over ways on the same images, with the standard error of that one difference.
+
+    The largest of several differences is larger than a typical one even where none is real: the error is that of the
+    two ways shown, and does not account for their having been picked.
+    """
+    if len(outcomes) < 2:
+        return None
+    lowest, highest = (choose(outcomes, key=lambda outcome: outcome.top1) for choose in (min, max))
+    counts = [outcome.way.steps for outcome in outcomes]
+    return {
+        "ways": len(outcomes),
+        "images": highest.images,
+        "steps": [min(counts), max(counts)],
+        "difference": highest.top1 - lowest.top1,
+        "error": paired_error(highest.right, lowest.right),
+        "lowest": lowest.numbers(),
+        "highest": highest.numbers(),
+        "agreement": min(outcome.agreement for outcome in outcomes),
+    }
+
+
+def depends(sweep: Numbers) -> Verdict:
+    """Does the answer depend on how it was integrated?"""
+    spreads = {name: group for name, group in sweep["spreads"].items() if group}
+    if not spreads:
+        return Verdict(Dependence.title, "unknown", None, ("Nothing to compare.",))
+    names = {
+        "steps": "{} to {} steps of its own solver".format(*spreads["steps"]["steps"]) if "steps" in spreads else "",
+        "solvers": "solvers that rest where the equation does, within their stability limit",
+        "horizons": "one to eight times the horizon",
+    }
+    judged = {_judge(group) for group in spreads.values()}
+    answer = "yes" if "yes" in judged else "no" if judged == {"no"} else "slightly"
+    sentences = [
+        f"Over {names[name]} accuracy lies between {_at(group['lowest'])} and {_at(group['highest'])}: "
+        f"{100 * group['difference']:.2f} points ± {100 * group['error']:.2f}, the standard error of a difference on "
+        f"{group['images']:,} images. At least {percent(group['agreement'])} of the answers are those of its own way."
+        for name, group in spreads.items()
+    ]
+    accurate = sweep["accurate"]
+    keeps = accurate["difference"] >= -max(SAME_ACCURACY, CERTAIN * accurate["error"])
+    sentences.append(
+        f"A solver that is more accurate than the one it was trained with ({accurate['solver']}, "
+        f"{accurate['nfe']:.0f} evaluations) {'keeps' if keeps else 'loses'} its accuracy: "
+        f"{number(100 * accurate['difference'], '+.2f')} points ± {100 * accurate['error']:.2f} on "
+        f"{accurate['images']:,} images."
+    )
+    return Verdict(Dependence.title, answer, answer == "no", tuple(sentences))
+
+
+def enough(sweep: Numbers, classes: int) -> Verdict:
+    """How many evaluations are enough?"""
+    question, own = "How many evaluations are enough?", sweep["own"]
+    if own["finite"] < 1:
+        return Verdict(question, "unknown", None, ("Its own way of integrating does not give finite answers.",))
+    if sweep["top1"]["interval"][0] <= 1 / classes:
+        line = (
+            f"It is right on {share_of(sweep['top1'])}, which is not surely better than guessing among {classes} "
+            "classes."
+        )
+        return Verdict(question, "unknown", None, (line,))
+    coarser, earlier = (fewest(sweep[name], own["top1"]) for name in ("steps", "stops"))
+    sentences = (
+        f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
+        f"{percent(own['top1'])}.",
+        _saves("fewer, longer steps over the same horizon", coarser, own),
+        _saves("stopping earlier on its own path", earlier, own),
+    )
+    nfe = min((outcome["nfe"] for outcome in (coarser, earlier) if outcome is not None), default=own["nfe"])
+    if nfe >= own["nfe"]:
+        return Verdict(question, f"all {own['nfe']:.0f} of them", None, sentences)
+    return Verdict(question, f"{nfe:.0f} of {own['nfe']:.0f}", True, sentences)
+
+
+def fewest(outcomes: Sequence[Numbers], reference: float) -> Numbers | None:
+    """The cheapest outcome that, with every more expensive one, loses at most `ENOUGH` of the reference accuracy."""
+    cheapest = None
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome["nfe"]):
+        if outcome["top1"] < reference - ENOUGH:
+            break
+        cheapest = outcome
+    return cheapest
+
+
+def draw_steps(sweep: Numbers) -> Figure:
+    """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
+    figure, (axes,) = make_figure(4.4)
+    own, accurate = sweep["own"], sweep["accurate"]
+    lines: dict[str, list[Numbers]] = {f"{own['solver']}, its own": list(sweep["steps"])}
+    for outcome in sweep["solvers"]:
+        if outcome["solver"] != own["solver"]:
+            lines.setdefault(outcome["solver"], []).append(outcome)
+    # Other solvers see fewer images; a difference on the same images can be compared, an accuracy on others cannot.
+    base = {outcome["images"]: outcome["top1"] for outcome in (own, *sweep["solvers"]) if _way(outcome) == _way(own)}
+    base[accurate["images"]] = accurate["top1"] - accurate["difference"]
+
+    def gain(outcome: Numbers) -> float:
+        return 100 * (outcome["top1"] - base[outcome["images"]])
+
+    # Ways that diverge would squeeze all the others into one line; they stand at the lower edge with their number.
+    counted = [*sweep["steps"], *(outcome for outcome in sweep["solvers"] if outcome["stable"] is not False), accurate]
+    floor = min(gain(outcome) for outcome in counted) - 3
+    for i, (name, outcomes) in enumerate(lines.items()):
+        style = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": "-" if i < len(COLOURS) else "--",
+        }
+        ordered = sorted(outcomes, key=lambda outcome: outcome["nfe"])
+        axes.plot(
+            [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered], **style,
+            linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name),
+        )  # fmt: skip
+        for outcome in ordered:
+            if outcome["stable"] is False:
+                spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
+                axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
+                if gain(outcome) < floor:
+                    text = signed(gain(outcome), 0)
+                    axes.annotate(text, spot, xytext=(7, -3), textcoords="offset points", fontsize=9)
+    axes.errorbar(
+        [accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], color="black", marker="*", markersize=10,
+        capsize=3, linestyle="", label=f"{accurate['solver']}, to a tolerance",
+    )  # fmt: skip
+    axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    axes.set_xscale("log", base=2)
+    ticks: list[int] = []
+    for nfe in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
+        if not ticks or nfe >= 1.3 * ticks[-1]:  # far enough apart to be read
+            ticks.append(nfe)
+    axes.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy less that of its own way (points)")
+    axes.set_ylim(bottom=floor)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    title, group = f"Other steps and solvers against its own {percent(own['top1'])}", sweep["spreads"]["steps"]
+    if group is not None:
+        title += "; {:.1f} points over {} to {} steps".format(100 * group["difference"], *group["steps"])
+    return finish(figure, title)
+
+
+def draw_horizons(sweep: Numbers) -> Figure:
+    """Accuracy and agreement against the time at which the model's own path is read."""
+    figure, (axes,) = make_figure(3.6)
+    own = sweep["own"]["horizon"]
+    read = {outcome["horizon"]: outcome for outcome in [*sweep["stops"], *sweep["horizons"]]}
+    times = sorted(read)
+    for key, name, colour, marker in (
+        ("top1", "accuracy", BLUE, "o"),
+        ("agreement", "same answer as at its own horizon", ORANGE, "s"),
+    ):
+        shares = [100 * read[time][key] for time in times]
+        axes.plot(times, shares, color=colour, marker=marker, markersize=4, linewidth=1.8, label=name)
+    axes.axvline(own, color=GREY, linestyle="--", linewidth=1)
+    axes.annotate(
+        "its horizon", (own, 0.03), xytext=(-5, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
+        color=GREY, ha="right",
+    )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
+    axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="time at which the path is read (log axis)", ylabel="images (%)")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    group = sweep["spreads"]["horizons"]
+    varies = f" varies by {100 * group['difference']:.1f} points from 1x to 8x its horizon" if group else ""
+    return finish(figure, f"Accuracy along the model's own path{varies}")
+
+
+def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
+    """Accuracy for every horizon and number of steps; a star where the step is too long (the paper's Fig. 7)."""
+    figure, (axes,) = make_figure(4.0)
+    horizons, counts = (sorted({outcome[key] for outcome in grid}) for key in ("horizon", "steps"))
+    values = [[float("nan")] * len(counts) for _ in horizons]
+    accuracies = [100 * outcome["top1"] for outcome in grid]
+    for outcome, value in zip(grid, accuracies, strict=True):
+        row, column = horizons.index(outcome["horizon"]), counts.index(outcome["steps"])
+        values[row][column] = value
+        text = f"{value:.1f}" + ("*" if outcome["stable"] is False else "")
+        colour = "white" if value < (min(accuracies) + max(accuracies)) / 2 else "black"
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=11)
+        if _way(outcome)[1:] == _way(own)[1:]:
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3))
+    image = axes.imshow(
+        values, origin="lower", aspect="auto", cmap="cividis", vmin=min(accuracies), vmax=max(accuracies)
+    )
+    axes.set_xticks(range(len(counts)), labels=[str(count) for count in counts])
+    axes.set_yticks(range(len(horizons)), labels=[f"{time:g}  ({time / own['horizon']:g}x)" for time in horizons])
+    axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
+    figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
+    stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
+    range_ = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
+    return finish(figure, f"Accuracy by horizon and steps: {range_} (* beyond its limit)")
+
+
+def _way(outcome: Numbers) -> tuple[str, int, float]:
+    return outcome["solver"], outcome["steps"], outcome["horizon"]
+
+
+def _at(outcome: Numbers) -> str:
+    return "{} ({}, {} steps, T = {:g})".format(percent(outcome["top1"]), words(outcome["solver"]), *_way(outcome)[1:])
+
+
+def _judge(group: Numbers) -> str:
+    noise = CERTAIN * group["error"]
+    if group["agreement"] < OTHER_ANSWERS or group["difference"] > max(OTHER_ACCURACY, noise):
+        return "yes"
+    same = group["difference"] <= max(SAME_ACCURACY, noise) and group["agreement"] >= SAME_ANSWERS
+    return "no" if same else "slightly"
+
+
+def _saves(by: str, outcome: Numbers | None, own: Numbers) -> str:
+    if outcome is None or outcome["nfe"] >= own["nfe"]:
+        return f"By {by} nothing can be saved: fewer evaluations lose more than {100 * ENOUGH:.1f} points."
+    return f"By {by}, {outcome['nfe']:.0f} are enough: right on {percent(outcome['top1'])}."

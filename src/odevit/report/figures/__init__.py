@@ -1,1 +1,0 @@
-"""numbers -> Figure, one function a picture."""

@@ -1,0 +1,122 @@
+"""report.html of a distillation: the sections about a student and its teacher, on held-out images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from odevit.analysis.untouched import untouched
+from odevit.distill.distill_task import DistillTask, comparison
+from odevit.look import BLUE, ORANGE, finish, make_figure
+from odevit.report.early_stopping import EarlyStopping
+from odevit.report.making import Making
+from odevit.report.section import Figures, Numbers, Progress, Section, draw_all, measure_all, write_page
+from odevit.report.study import Study, draw_sample
+from odevit.report.teaching import SHOWN, Teaching
+from odevit.report.trajectories import STUDENT, TEACHER, THREAD
+
+IMAGES = 512
+"""Held-out images that distances are measured on, at most."""
+
+
+def write_report(task: DistillTask) -> Path:
+    """Measure a finished student against its teacher on held-out images, draw it, and write report.html."""
+    recipe, folder, progress = task.recipe, task.folder.path, Progress()
+    record = json.loads((folder / "record.json").read_text())
+    sections = [
+        Teaching(),
+        Meetings(recipe.alignment.images),
+        Learning(folder / "curves.png"),
+        EarlyStopping(),
+        Making(),
+    ]
+    with untouched(task.student):
+        sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
+        numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
+    numbers |= {
+        "models": comparison(folder),
+        "images": len(task.data.test),
+        "supervised": recipe.objective.cross_entropy > 0,
+        "device": record["device"],
+        "versions": record["versions"],
+        "command": record["command"] or recipe.name,
+        "seconds": progress.numbers(),
+    }
+    figures = draw_all(sections, numbers, sample.pictures(SHOWN))
+    title = f"{recipe.name}: a teacher and its student"
+    page = write_page(task.folder.own("report.html"), title, "student.html.j2", sections, numbers, figures)
+    print(f"report: {page}")
+    return page
+
+
+class Meetings(Section):
+    """Two rails: the teacher's layers where its movement has taken them, and the student's steps that meet them."""
+
+    title = "When they meet"
+    text = """
+{% call picture("alignment") %}Layers stand where the teacher's movement has taken them, measured on
+{{ alignment.images }} training images; the steps that meet them were chosen by
+alignment.kind={{ alignment.kind }}.{% endcall %}
+"""
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        alignment, horizon = study.alignment[0], study.way.horizon
+        steps = study.meeting_way.steps
+        travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
+        return {
+            "alignment": {
+                "images": self.images,
+                "kind": alignment.kind,
+                "layers": horizon * travelled / travelled[-1],
+                "times": torch.linspace(0, horizon, steps + 1),
+                "meetings": [0, *alignment.indices(steps)],
+            }
+        }
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        rails = numbers["alignment"]
+        return {"alignment": draw_alignment(rails["layers"], rails["times"], rails["meetings"])}
+
+
+class Learning(Section):
+    """The curves that training has drawn."""
+
+    title = "How it was learned"
+    text = """
+{% call picture("curves") %}The student was chosen by its agreement with the teacher on held-out images, not by
+labels.{% endcall %}
+"""
+
+    def __init__(self, curves: Path) -> None:
+        self.curves = curves
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {}
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        return {"curves": self.curves.read_bytes()}
+
+
+def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Sequence[int]) -> Figure:
+    """The layers of the teacher above the steps of the student, a thread from each to the step that meets it."""
+    figure, (axes,) = make_figure(2.3)
+    for layer, step in enumerate(meetings):
+        axes.plot([times[step], layers[layer]], [0, 1], **THREAD)
+        axes.annotate(f"{layer}", (layers[layer], 1), xytext=(0, 8), textcoords="offset points", ha="center")
+        axes.annotate(f"{step}", (times[step], 0), xytext=(0, -16), textcoords="offset points", ha="center")
+    axes.plot(layers, [1] * len(layers), **TEACHER, color=ORANGE, clip_on=False)
+    axes.plot(times, [0] * len(times), **STUDENT, color=BLUE, clip_on=False)
+    axes.set_yticks([0, 1], ["student's steps", "teacher's layers"])
+    axes.set(ylim=(-0.6, 1.5), xlabel="integration time t")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(left=False)
+    return finish(figure)

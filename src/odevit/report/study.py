@@ -1,0 +1,281 @@
+"""run, split -> model, teacher, images, one pass over them: what every section measures on, computed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odevit.analysis.limits import Limits, measure_limits
+from odevit.analysis.rest import FAR, Maximal, measure_exponents
+from odevit.analysis.significance import Share
+from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
+from odevit.data import Batches, DataSet, make_batches
+from odevit.distill.alignment import Alignment
+from odevit.distill.teacher import Teacher
+from odevit.model import Askable
+from odevit.solver import Way
+from odevit.tokens import Pixels, Tokens
+
+CACHED_STATES = 4 * 2**20
+"""Bytes of states that are integrated together on a CPU: more of them no longer fit into its cache."""
+BATCHES = (8, 64)
+"""The smallest batch on a CPU, no fewer images than are shown, and the largest."""
+BATCH_ON_CUDA = 256
+
+Chunk = dict[str, Tensor]
+"""`x0` and `labels` of a few images."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many images each part is measured on; a part that is not named here sees all of them."""
+
+    accurate: int = 400
+    """The solver that is more accurate than the model's own."""
+    solvers: int = 150
+    """Other solvers, and the grid of horizons by steps."""
+    limits: int = 16
+    """Eigenvalues at rest, for the stability limits."""
+    groups: int = 64
+    """Exponents by kind of token."""
+    radius: int = 64
+    depths: int = 32
+    spectrum: int = 8
+    lipschitz: int = 8
+    approximation: int = 4
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Images in random order, so that the first n of them are a sample as well.
+
+    Args:
+        numbers: which images of the split.
+        chunks: their embeddings and labels, a few at a time.
+        batches: the images themselves, in the same portions, normalised with `mean` and `std`.
+        classes: the names of the labels.
+        available: how many images the split has.
+    """
+
+    numbers: Tensor
+    chunks: Sequence[Chunk]
+    batches: Batches
+    classes: tuple[str, ...]
+    mean: Sequence[float]
+    std: Sequence[float]
+    available: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Of all images, on the CPU."""
+        return torch.cat([chunk["labels"].cpu() for chunk in self.chunks])
+
+    def first(self, count: int) -> Iterator[Chunk]:
+        """The first `count` images, or as many as there are, portion by portion."""
+        for chunk in self.chunks:
+            if count <= 0:
+                return
+            yield {name: values[:count] for name, values in chunk.items()}
+            count -= len(chunk["labels"])
+
+    def start(self, count: int) -> Tokens:
+        """x(0) of the first `count` images, as far as the first portion goes."""
+        return self.chunks[0]["x0"][:count]
+
+    def names(self, count: int) -> list[str]:
+        """The classes of the first `count` images."""
+        return [self.classes[label] for label in self.labels[:count].tolist()]
+
+    def pixels(self, count: int) -> Pixels:
+        """The first `count` images, normalised, as far as the first portion goes."""
+        return next(iter(self.batches))["pixel_values"][:count]
+
+    def pictures(self, count: int) -> Tensor:
+        """The same to be looked at: [image, channel, height, width] in 0..1, on the CPU."""
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        return (self.pixels(count).cpu() * std + mean).clamp(0, 1)
+
+
+@torch.no_grad()
+def draw_sample(
+    model: Askable, data: DataSet, split: str, limit: int | None, seed: int, device: torch.device
+) -> Sample:
+    """`limit` images of a split, or all of them if there are no more, drawn with `seed` and embedded.
+
+    They are normalised with the model's own statistics, not with those of the data: its weights were trained with them.
+    Only a student whose teacher had none was trained with those of its data.
+    """
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split={split!r}; expected train, validation or test")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}; expected the number of images to look at, 1 or more")
+    images: Any = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+    if not len(images):
+        raise ValueError(f"the {split} split of {data.name} is empty; pass another split=")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    chosen = images.subset(order[:limit])
+    mean, std = model.config.image_mean or data.mean, model.config.image_std or data.std
+
+    def batches_of(part: Any, size: int) -> Batches:
+        return make_batches(part, size, mean=mean, std=std, num_classes=data.num_classes, device=device)
+
+    one = next(iter(batches_of(chosen.subset(torch.tensor([0])), 1)))
+    batches = batches_of(chosen, _batch_size(model.embed(one["pixel_values"])))
+    return Sample(
+        numbers=order[:limit],
+        chunks=[{"x0": model.embed(batch["pixel_values"]), "labels": batch["labels"]} for batch in batches],
+        batches=batches,
+        classes=data.classes,
+        mean=mean,
+        std=std,
+        available=len(images),
+    )
+
+
+def _batch_size(state: Tokens) -> int:
+    if state.is_cuda:
+        return BATCH_ON_CUDA
+    return min(max(CACHED_STATES // (state.numel() * state.element_size()), BATCHES[0]), BATCHES[1])
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What one pass over all images gives: states at the model's horizon and at `FAR` of them, portion by portion,
+    logits [image, label] at the first, and |x_{n+1} - x_n| / (h |x_n|) [time, image] in the middle of those steps.
+    """
+
+    outcomes: dict[Way, Outcome]
+    final: list[Tokens]
+    rest: list[Tokens]
+    logits: Tensor
+    speed: Tensor
+    times: tuple[float, ...]
+
+
+def pass_over(model: Askable, sample: Sample) -> Passage:
+    """Integrate every image in all the ways that are tried on all of them.
+
+    The velocity is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
+    equation and not in it, where f is not zero.
+    """
+    own, read = model.way, own_reads(model.way)
+    watched = set(read)
+    before = [(0, torch.empty(0))]
+    final: list[Tokens] = []
+    rest: list[Tokens] = []
+    speeds: dict[int, list[Tensor]] = {}
+
+    def watch(way: Way, state: Tokens, x0: Tokens) -> None:
+        if way not in watched:
+            return
+        n, last = (0, x0) if way.steps == 1 else before[0]
+        if way.steps == n + 1:
+            moved = (state - last).flatten(1).norm(dim=1) / last.flatten(1).norm(dim=1).clamp_min(1e-30)
+            speeds.setdefault(n, []).append(moved.cpu() / way.step)
+        before[0] = (way.steps, state)
+        if way.steps == own.steps:
+            final.append(state)
+        if way.steps == read[-1].steps:
+            rest.append(state)
+
+    outcomes = sweep(model, sample.chunks, [own, *read, *step_ways(own), *stretch_ways(own)], watch=watch)
+    return Passage(
+        outcomes={outcome.way: outcome for outcome in outcomes},
+        final=final,
+        rest=rest,
+        logits=torch.cat([model.readout(state).float().cpu() for state in final]),
+        speed=torch.stack([torch.cat(speeds[n]) for n in sorted(speeds)]),
+        times=tuple((n + 0.5) * own.step for n in sorted(speeds)),
+    )
+
+
+def own_reads(own: Way) -> list[Way]:
+    """Where the model's own steps, carried on to `FAR` horizons, are read: every step up to the horizon, then pairs."""
+    N = own.steps
+    pairs = [own.times(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
+    return [own.times(n / N) for n in sorted({*range(1, N + 1), *pairs, *(n - 1 for n in pairs)} - {0})]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured, and what several sections need of it; that is computed when it is first asked for.
+
+    Args:
+        run: a folder, or the name of a bundled model.
+        model: in evaluation mode, see `untouched`.
+        sample: the images.
+        teacher: of a student, where it is at hand.
+        sizes, seed: how many images the costly parts see; of random directions.
+    """
+
+    run: str | os.PathLike[str]
+    model: Askable
+    sample: Sample
+    teacher: Teacher | None = None
+    sizes: Sizes = field(default_factory=Sizes)
+    seed: int = 0
+
+    @property
+    def way(self) -> Way:
+        """The model's own."""
+        return self.model.way
+
+    @property
+    def meeting_way(self) -> Way:
+        """The same with a step for every layer of the teacher, even if the student was to meet the last one only."""
+        layers = 0 if self.teacher is None else self.teacher.num_layers
+        return self.way.but(steps=max(self.way.steps, layers))
+
+    @cached_property
+    def passage(self) -> Passage:
+        """One pass over all images in many ways."""
+        return pass_over(self.model, self.sample)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Stability limits of the solvers, from the eigenvalues where a few images have come to rest."""
+        x0 = self.sample.start(self.sizes.limits)
+        return measure_limits(self.model.field, self.passage.rest[0][: len(x0)], x0, self.way.horizon)
+
+    @cached_property
+    def exponents(self) -> tuple[Maximal, Maximal]:
+        """lambda_1 of all images, along the path and at rest."""
+        starts = (chunk["x0"] for chunk in self.sample.chunks)
+        return measure_exponents(self.model.field, self.way, starts, self.passage.rest, seed=self.seed)
+
+    @cached_property
+    def answers(self) -> dict[str, Any]:
+        """Label, answer and margin p_1 - p_2 of each image at the model's own horizon, and accuracy by class."""
+        best = self.passage.logits.softmax(dim=-1).topk(2, dim=-1)
+        labels, answers = self.sample.labels, best.indices[:, 0]
+        classes = {}
+        for label in labels.unique().tolist():
+            among = labels == label
+            right = Share(int((answers[among] == label).sum()), int(among.sum()))
+            classes[label] = {"name": self.sample.classes[label], **right.numbers()}
+        return {
+            "images": self.sample.numbers,
+            "labels": labels,
+            "answers": answers,
+            "margins": best.values[:, 0] - best.values[:, 1],
+            "classes": classes,
+        }
+
+    @cached_property
+    def alignment(self) -> tuple[Alignment, bool]:
+        """Which step meets which layer of the teacher; true if it is that of the training, false if evenly spaced."""
+        path = Path(self.run) / "alignment.json"
+        if path.is_file():
+            return Alignment.load(path), True
+        assert self.teacher is not None  # only students have an alignment
+        return Alignment("uniform", (1.0,) * self.teacher.num_layers), False

@@ -1,0 +1,193 @@
+"""(x(t) - mean) V, V the two directions of largest variance: trajectories in a plane (the paper's Fig. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from torch import Tensor
+
+from odevit.analysis.rest import FAR
+from odevit.look import COLOURS, GREY, finish, make_figure
+from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.study import Study
+from odevit.tokens import TokenLayout
+
+CLASSES, OF_EACH = 6, 2
+"""How many classes are shown in the plane, and how many images of each."""
+STUDENT: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
+TEACHER: dict[str, Any] = {"linewidth": 1.2, "linestyle": ":", "marker": "s", "markersize": 5, "mfc": "white"}
+THREAD: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
+
+
+@SECTIONS.register("trajectories")
+class Trajectories(Section):
+    """A few images from the embedding to rest."""
+
+    title = "Where do they go?"
+    place = 30
+    text = """
+{% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}A few images, up to two per class, from the
+embedded image to rest. Distances in the plane are smaller than the true ones.{% endcall %}
+"""
+
+    @torch.no_grad()
+    def measure(self, study: Study) -> dict[str, Any]:
+        """A few trajectories, up to `FAR` horizons, in the plane in which they vary most together."""
+        sample, model, N = study.sample, study.model, study.way.steps
+        x0 = sample.chunks[0]["x0"]
+        chosen = _few_of_each(sample.labels[: len(x0)])
+        far = study.way.times(FAR)
+        saved = sorted({*range(N + 1), *range(N, far.steps + 1, max(1, N // 4)), far.steps})
+        solution = model.depth(x0[chosen], far, save=saved)
+        layout = model.layout()
+        states = torch.stack([classified(model.outside(state), layout) for state in solution.states]).cpu()
+        if not torch.isfinite(states).all():
+            return {"paths": {"images": 0, "paths": [], "why": "the trajectories leave the finite numbers"}}
+        plane = pca_paths(states, states[-1:])
+        names = sample.names(len(x0))
+        return {
+            "paths": {
+                "images": len(chosen),
+                "token": "CLS" if layout.has_cls else "mean of the patches",
+                "explained": list(plane.explained),
+                "times": list(solution.times),
+                "horizon_at": saved.index(N),
+                "paths": [
+                    {"image": int(sample.numbers[i]), "class": names[i], "points": path}
+                    for i, path in zip(chosen, plane.student, strict=True)
+                ],
+            }
+        }
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        return {"plane": draw_plane(numbers["paths"])} if numbers["paths"]["images"] else {}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Trajectories of student and teacher in one plane.
+
+    Args:
+        student: [image, step, 2].
+        teacher: [image, layer, 2].
+        explained: the share of the variance along each of the two axes.
+    """
+
+    student: Tensor
+    teacher: Tensor
+    explained: tuple[float, float]
+
+
+def pca_paths(student_states: Tensor, teacher_states: Tensor) -> Paths:
+    """Both trajectories in the plane in which all their states together vary most.
+
+    The axes belong to student and teacher together: those of the teacher alone would hide where a student leaves it.
+
+    Args:
+        student_states: [step, image, dim], one token of each image.
+        teacher_states: [layer, image, dim], the same token.
+    """
+    if student_states.ndim != 3 or student_states.shape[1:] != teacher_states.shape[1:]:
+        raise ValueError(
+            f"the student's states are {list(student_states.shape)}, the teacher's {list(teacher_states.shape)}; "
+            "expected [step, image, dim] and [layer, image, dim] of the same images and width: choose one token"
+        )
+    together = torch.cat([student_states, teacher_states]).double()
+    centred = together - together.mean(dim=(0, 1))
+    _, lengths, axes = torch.linalg.svd(centred.flatten(0, 1), full_matrices=False)
+    if len(axes) < 2:
+        raise ValueError("one state, or one dimension, spans no plane; expected at least two of each")
+    # The sign of an axis is arbitrary; the same states must not be drawn mirrored the next time.
+    largest = axes[:2].gather(1, axes[:2].abs().argmax(dim=1, keepdim=True))
+    flat = (centred @ (axes[:2] * largest.sign()).T).float().transpose(0, 1)
+    shares = lengths.square() / lengths.square().sum().clamp_min(1e-30)
+    steps = len(student_states)
+    return Paths(flat[:, :steps], flat[:, steps:], (float(shares[0]), float(shares[1])))
+
+
+def classified(state: Tensor, layout: TokenLayout) -> Tensor:
+    """What becomes the answer: CLS where there is one, otherwise the mean of the patches [image, dim]."""
+    return state[:, layout.cls if layout.has_cls else layout.patches].mean(dim=1)
+
+
+def draw_plane(paths: Numbers) -> Figure:
+    """A few images from start to rest, coloured by class."""
+    figure, (axes,) = make_figure(4.8)
+    at = paths["horizon_at"]
+    colours: dict[str, str] = {}
+    for path in paths["paths"]:
+        colour = colours.setdefault(path["class"], COLOURS[len(colours) % len(COLOURS)])
+        x, y = zip(*path["points"], strict=True)
+        axes.plot(x, y, color=colour, linewidth=1.4, marker=".", markersize=4, alpha=0.9)
+        axes.plot(x[0], y[0], color=colour, marker="o", markersize=7, markerfacecolor="white")
+        axes.plot(x[at], y[at], color=colour, marker="|", markersize=12, markeredgewidth=2)
+        axes.plot(x[-1], y[-1], color=colour, marker="*", markersize=13, markeredgecolor="white")
+    kinds = [
+        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label="start x(0)"),
+        Line2D([], [], color=GREY, marker="|", markersize=11, markeredgewidth=2, linestyle="", label="its horizon"),
+        Line2D([], [], color=GREY, marker="*", markersize=11, linestyle="", label="eight horizons"),
+    ]
+    names = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in colours.items()]
+    axes.legend(handles=[*kinds, *names], frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _name_axes(axes, paths["explained"])
+    return finish(figure, f"{paths['images']} trajectories in the plane of largest variance ({paths['token']})")
+
+
+def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
+    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it.
+
+    Args:
+        paths: of as many images as there are pictures.
+        meetings: for each layer 1..L, the number of that step.
+        pictures: [image, channel, height, width] in 0..1.
+        names: what to call the images.
+    """
+    figure, (axes,) = make_figure(5.0)
+    for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
+        colour = COLOURS[i % len(COLOURS)]
+        for layer, step in enumerate(meetings, start=1):
+            axes.plot(*torch.stack([student[step], teacher[layer]]).T, **THREAD, zorder=1)
+        axes.plot(*teacher.T, **TEACHER, color=colour, zorder=2)
+        axes.plot(*student.T, **STUDENT, color=colour, label=names[i], zorder=3)
+        _pin(axes, pictures[i], teacher, colour)
+    kinds = [
+        Line2D([], [], **STUDENT, color="0.3", label="student, a dot per step"),
+        Line2D([], [], **TEACHER, color="0.3", label="teacher, a square per layer"),
+        Line2D([], [], **THREAD, label="should meet"),
+    ]
+    figure.legend(handles=kinds, loc="outside upper center", ncols=3, frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.margins(0.16)
+    _name_axes(axes, paths.explained)
+    return finish(figure)
+
+
+def _name_axes(axes: Any, explained: Sequence[float]) -> None:
+    for which, number, share in zip("xy", ("1st", "2nd"), explained, strict=True):
+        axes.set(**{f"{which}label": f"{number} principal component ({share:.0%} of the variance)"})
+    axes.grid(alpha=0.3)
+
+
+def _pin(axes: Any, picture: Tensor, path: Tensor, colour: str) -> None:
+    """Put a picture at the end of its path, a little further on in the direction in which it went."""
+    direction = path[-1] - path[0]
+    (x, y), (right, up) = path[-1].tolist(), (30 * direction / direction.norm().clamp_min(1e-12)).tolist()
+    rgb = picture[:3] if len(picture) >= 3 else picture[:1].expand(3, -1, -1)
+    image = OffsetImage(rgb.permute(1, 2, 0).clamp(0, 1).numpy(), zoom=30 / picture.shape[1])
+    frame = {"edgecolor": colour, "linewidth": 1.6}
+    axes.add_artist(AnnotationBbox(image, (x, y), (right, up), boxcoords="offset points", pad=0.15, bboxprops=frame))
+
+
+def _few_of_each(labels: Tensor) -> list[int]:
+    """The first images of a few classes."""
+    groups: dict[int, list[int]] = {}
+    for image, label in enumerate(labels.tolist()):
+        if label in groups or len(groups) < CLASSES:
+            groups.setdefault(label, []).append(image)
+    return [image for images in groups.values() for image in images[:OF_EACH]]

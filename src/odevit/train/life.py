@@ -1,0 +1,177 @@
+"""recipe -> build -> train -> best -> test -> record, curves, card -> clean up: the one life of every run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model
+from torch import nn
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers.integrations import TensorBoardCallback
+from transformers.trainer_callback import ProgressCallback
+
+from odevit.field import Branch
+from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
+from odevit.train.card import write_card
+from odevit.train.curves import draw_curves
+from odevit.train.evaluate import evaluate_batches
+from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
+from odevit.train.record import device_name, make_record
+from odevit.train.splits import evaluation_batches
+from odevit.train.task import Task
+from odevit.train.trainer import OdeViTTrainer
+
+
+def run(task: Task[Any], command: str = "") -> Path:
+    """Train what the task builds and give back its folder.
+
+    The folder ends with weights, configuration, image processor, recipe, metrics, curves, record and model card. The
+    finished task still holds the network, with its best weights, and the data.
+
+    Args:
+        task: what to train; see `Task`.
+        command: what was typed, for the record.
+    """
+    recipe = task.recipe
+    recipe.check()
+    if task.place.is_main:
+        print(task.folder.claim(recipe), flush=True)
+    task.build()
+    if task.place.is_main:
+        print(_sizes(task), flush=True)
+    trainer = make_trainer(task)
+    validation = _fit(task, trainer)
+    if task.place.is_main:
+        _finish(task, trainer, validation, command)
+    trainer.accelerator.wait_for_everyone()
+    return recipe.folder
+
+
+def make_trainer(task: Task[Any]) -> OdeViTTrainer:
+    """The Trainer of a task that was built, with everything that belongs to it."""
+    recipe, folder, t = task.recipe, task.folder, task.recipe.train
+    between = min(task.updates, t.evaluate_every * task.updates_per_epoch)
+    if task.place.is_main:
+        for name in (CHECKPOINTS, "metrics.jsonl"):
+            folder.own(name)
+    checkpoints = folder.path / CHECKPOINTS
+    args = TrainingArguments(
+        output_dir=str(checkpoints),
+        num_train_epochs=t.epochs,
+        max_steps=t.updates or -1,
+        per_device_train_batch_size=task.batches.batch_size,
+        gradient_accumulation_steps=t.accumulate,
+        learning_rate=t.learning_rate,
+        lr_scheduler_type=t.schedule,
+        lr_scheduler_kwargs={"num_cycles": t.cycles} if t.schedule == "cosine_with_restarts" else {},
+        warmup_steps=round(t.warmup * task.updates),
+        max_grad_norm=t.clip,
+        bf16=t.precision == "bf16",
+        use_cpu=task.place.device.type == "cpu",
+        seed=recipe.seed,
+        logging_steps=t.log_every,
+        # A loss that is not a number must be seen, not smoothed over; and looking for it waits for the device.
+        logging_nan_inf_filter=False,
+        eval_strategy="steps",
+        eval_steps=between,
+        save_strategy="steps",
+        save_steps=between,
+        save_total_limit=2,
+        metric_for_best_model="accuracy",
+        greater_is_better=True,
+        report_to=[name for name in recipe.loggers if name != "tensorboard"] or "none",
+        project="odevit",
+        run_name=folder.path.name,
+        # Early stopping counts evaluations without progress; a resumed run must not count anew.
+        restore_callback_states_from_checkpoint=t.patience > 0,
+        disable_tqdm=not sys.stderr.isatty(),
+        ddp_find_unused_parameters=False,
+    )
+    trainer = OdeViTTrainer(
+        task.network, args, recipe=t, batches=task.batches, validation=task.validation, sampler=task.sampler
+    )
+    if t.compile:
+        compile_field(task.network)
+    trainer.remove_callback(PrinterCallback)
+    if args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+    callbacks: list[TrainerCallback] = [
+        DivergenceGuard(checkpoints),
+        MetricsFile(folder.path / "metrics.jsonl"),
+        ProgressLines(t.epochs),
+        *task.callbacks,
+    ]
+    if "tensorboard" in recipe.loggers and task.place.is_main:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Left to itself the callback writes among the checkpoints, which are removed at the end.
+        callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.own("tensorboard")))))
+    if t.patience:
+        callbacks.append(EarlyStoppingCallback(early_stopping_patience=t.patience))
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    return trainer
+
+
+def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
+    """Train, or continue to train, to the end; gives the best score on the held-out split."""
+    recipe = task.recipe
+    checkpoint = last_complete(task.folder.path / CHECKPOINTS) if recipe.resume else None
+    if recipe.resume and task.place.is_main:
+        print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
+    trainer.capture_all()
+    # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
+    set_seed(recipe.seed)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.accelerator.wait_for_everyone()
+    return trainer.state.best_metric or 0.0
+
+
+def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command: str) -> None:
+    """Take the best weights, read the test split once, and write everything down."""
+    recipe, folder, device = task.recipe, task.folder, task.place.device
+    # The network that was trained, without what training wrapped around it: graphs, mixed precision, compilation.
+    trainer.captured = None
+    trainer.accelerator.unwrap_model(task.network, keep_fp32_wrapper=False)
+    load_model(task.network, str(trainer.best), device=str(device))
+    task.network.eval()
+    with torch.compiler.set_stance("force_eager"):
+        test = evaluation_batches(task.data, "test", device=device, workers=recipe.train.workers)
+        score = evaluate_batches(task.network, test)
+        figures = task.figures(score)
+    with folder.recording():
+        task.network.save_pretrained(folder.path)
+    params = count_parameters(task.model)
+    record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
+    record |= task.facts()
+    draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
+    write_card(folder.own("README.md"), task.card(record, score), record)
+    # Written last: a run with a record is finished.
+    folder.own(RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    folder.remove(CHECKPOINTS)
+    print(f"{task.closing(score)}  ->  {folder.path}")
+
+
+def compile_field(model: nn.Module, backend: str = "inductor") -> None:
+    """Compile the components of the field: small graphs that are used again at every step, not one unrolled loop."""
+    for module in model.modules():
+        if isinstance(module, Branch):
+            # Not dynamic=False: the time would be a constant, and a field that knows it compiled anew at every step.
+            module.compile(backend=backend)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The number of parameters, trained or not."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _sizes(task: Task[Any]) -> str:
+    data = task.data
+    return (
+        f"{count_parameters(task.model):,} parameters; {len(data.train):,} images to train on, "
+        f"{len(data.validation):,} held out, {len(data.test):,} to test on; {device_name(task.place.device)}"
+    )

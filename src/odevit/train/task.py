@@ -1,0 +1,150 @@
+"""recipe -> network, data, batches, ways: what is different from one kind of run to another."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+from transformers import TrainerCallback
+
+from odevit.data import Batches, DataSet
+from odevit.solver import Way
+from odevit.train.card import Card
+from odevit.train.evaluate import Score
+from odevit.train.folder import RunFolder
+from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.splits import choose_device, evaluation_batches, training_batches
+from odevit.train.ways import WaySampler
+
+R = TypeVar("R", bound=Recipe)
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process among the processes of a run, as torchrun numbers them."""
+
+    device: torch.device
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def here(cls, device: str) -> Place:
+        """Read the environment; one process unless it says otherwise."""
+        chosen = choose_device(device)
+        if chosen.type == "cuda":
+            chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return cls(chosen, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.rank == 0
+
+    def share(self, recipe: TrainRecipe) -> int:
+        """Samples of one forward pass of this process."""
+        parts = recipe.accumulate * self.world
+        if recipe.batch_size % parts:
+            raise ValueError(
+                f"train.batch_size={recipe.batch_size} cannot be cut into {parts} equal parts "
+                f"({recipe.accumulate} accumulated x {self.world} processes); change one of them"
+            )
+        return recipe.batch_size // parts
+
+
+@dataclass
+class Task(ABC, Generic[R]):
+    """What a run trains and what it reports. `build` makes the parts; `odevit.train.life.run` does everything else.
+
+    A network takes a batch and a way, `network(**batch, way=way)`, and gives an output with a `loss`; it answers
+    `network.ask(pixels, way)` with logits and a `Solution`; and it saves itself with `save_pretrained`.
+    """
+
+    recipe: R
+    data: DataSet = field(init=False)
+    network: Any = field(init=False)
+    batches: Batches = field(init=False)
+    validation: Batches = field(init=False)
+    sampler: WaySampler | None = field(init=False, default=None)
+    """Draws the way of each batch; None where there is no way to choose."""
+    callbacks: Sequence[TrainerCallback] = field(init=False, default=())
+
+    score_label: ClassVar[str] = "validation accuracy (%)"
+    """What the best network is selected by, for the axis of the learning curves."""
+
+    @abstractmethod
+    def build(self) -> None:
+        """Load or make data, network, batches and sampler."""
+
+    @abstractmethod
+    def card(self, record: dict[str, Any], score: Score) -> Card:
+        """The model card of the finished run."""
+
+    @cached_property
+    def place(self) -> Place:
+        """This process."""
+        return Place.here(self.recipe.device)
+
+    @property
+    def model(self) -> nn.Module:
+        """What is saved: the network, or the part of it that is left when training is over."""
+        return self.network
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the run writes."""
+        return RunFolder(self.recipe.folder)
+
+    def figures(self, score: Score) -> dict[str, Any]:
+        """Further numbers of the finished network, which its record keeps for every seed."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """Further fields of the record."""
+        return {}
+
+    def closing(self, score: Score) -> str:
+        """The last line of the output."""
+        return (
+            f"test top-1 {score.top1:.2%}  top-3 {score.top3:.2%}  top-5 {score.top5:.2%}  nfe {score.nfe}  "
+            f"{score.milliseconds:.3f} ms/image"
+        )
+
+    def make_batches(self, data: DataSet, **options: Any) -> None:
+        """Batches to train on, and those of the held-out split to select on."""
+        t, place = self.recipe.train, self.place
+        where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
+        self.batches = training_batches(
+            data, place.share(t), self.recipe.data.augmentation, seed=self.recipe.seed, **where, **options
+        )
+        self.validation = evaluation_batches(data, "validation", **where)
+
+    def make_sampler(self, own: Way, hold: bool = False) -> WaySampler:
+        """The ways that the recipe draws for a network whose own way is `own`."""
+        t = self.recipe.train
+        return WaySampler(
+            own,
+            steps=t.steps,
+            horizons=t.horizons or [1.0],
+            seed=self.recipe.seed,
+            longest_step=t.longest_step,
+            solvers=t.solvers,
+            own_share=t.own,
+            coarse=round(t.coarse_first * self.updates),
+            hold=hold,
+        )
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Optimiser steps of one epoch."""
+        return -(-len(self.batches) // self.recipe.train.accumulate)
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps of the run."""
+        return self.recipe.train.updates or self.recipe.train.epochs * self.updates_per_epoch

@@ -1,0 +1,57 @@
+"""Where a solver stops being stable: from the tableau, from the eigenvalues, and in fact."""
+
+import math
+
+import pytest
+import torch
+
+from odevit.analysis.limits import Limits, measure_limits, stability_interval
+from odevit.analysis.sweep import Outcome
+from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
+from tests.report.small import Linear
+
+
+@pytest.mark.parametrize(("solver", "expected"), [(Euler, 2.0), (Heun, 2.0), (Midpoint, 2.0), (RK4, 2.7853)])
+def test_the_intervals_of_absolute_stability(solver, expected):
+    assert stability_interval(solver.tableau) == pytest.approx(expected, abs=2e-4)
+
+
+def test_eigenvalues_decide_and_not_the_norm():
+    # Far from normal: the norm is 50, the eigenvalues are -3 and -1; with the leak they are one lower.
+    matrix = torch.tensor([[-3.0, 50.0], [0.0, -1.0]], dtype=torch.float64)
+    x = torch.randn(4, 1, 2, dtype=torch.float64)
+    found = measure_limits(Linear(matrix, leak=1.0), x, x)
+    assert found.radius == pytest.approx(4.0, rel=0.01)
+    assert found.forcing == pytest.approx(3.0, rel=0.01)
+    assert found.images == 4
+
+
+def test_a_pair_of_complex_eigenvalues_has_its_modulus():
+    matrix = torch.tensor([[-1.0, 2.0], [-2.0, -1.0]], dtype=torch.float64)
+    x = torch.randn(2, 1, 2, dtype=torch.float64)
+    assert measure_limits(Linear(matrix), x, x).radius == pytest.approx(math.sqrt(5), rel=0.01)
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun", "midpoint", "rk4", "exponential_euler", "lie_trotter"])
+def test_solvers_are_stable_within_their_limit(solver):
+    # With a stiff leak the explicit methods are limited by all of it, the exponential ones by what is left.
+    field = Linear(torch.tensor([[-2.0]], dtype=torch.float64), leak=8.0)
+    x0 = torch.ones(1, 1, 1, dtype=torch.float64)
+    limits = measure_limits(field, x0, x0)
+    h = 0.98 * limits.longest(solver)
+    assert solve(field, x0, solver=solver, steps=400, t1=400 * h).state.abs().item() <= 1.0
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun", "midpoint", "rk4"])
+def test_and_explicit_ones_diverge_beyond_it(solver):
+    field = Linear(torch.tensor([[-2.0]], dtype=torch.float64), leak=8.0)
+    x0 = torch.ones(1, 1, 1, dtype=torch.float64)
+    h = 1.05 * measure_limits(field, x0, x0).longest(solver)
+    assert solve(field, x0, solver=solver, steps=400, t1=400 * h).state.abs().item() > 1e3
+
+
+def test_outcomes_are_marked():
+    limits = Limits(radius=4.0, forcing=2.0, images=1)
+    ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
+    marked = limits.marked([Outcome(Way(*way), images=1, top1=1, agreement=1, nfe=1, finite=1) for way in ways])
+    assert [outcome.stable for outcome in marked] == [True, False, True, True]

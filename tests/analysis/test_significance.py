@@ -1,0 +1,60 @@
+"""Errors of shares, of differences, of correlations."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from odevit.analysis.significance import Share, correlation, paired_error, quantiles
+
+
+def test_a_share_with_its_errors():
+    share = Share(90, 100)
+    assert share.value == 0.9
+    assert share.error == pytest.approx(0.03)
+    # Wilson (1927), as tabulated.
+    assert share.interval == pytest.approx((0.8256, 0.9448), abs=1e-3)
+
+
+@pytest.mark.parametrize(("hits", "side"), [(0, 1), (50, 0)])
+def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
+    share = Share(hits, 50)
+    assert share.error == 0.0
+    low, high = share.interval
+    assert 0.0 <= low <= share.value <= high <= 1.0
+    assert abs((low, high)[side] - share.value) > 0.03
+    assert math.isnan(Share(0, 0).value)
+
+
+def test_the_error_of_a_difference_is_that_of_paired_draws():
+    generator = torch.Generator().manual_seed(0)
+    a = torch.rand(20000, generator=generator) < 0.9
+    b = a ^ (torch.rand(20000, generator=generator) < 0.05)
+    differences = [(a[i : i + 200].double() - b[i : i + 200].double()).mean().item() for i in range(0, 20000, 200)]
+    assert paired_error(a, b) * 100**0.5 == pytest.approx(np.std(differences), rel=0.2)
+    assert paired_error(a, a) == 0.0
+
+
+def test_correlation_is_pearsons_and_its_p_value_that_of_shuffling():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=12)
+    y = 0.5 * x + generator.normal(size=12)
+    found = correlation(x.tolist(), y.tolist())
+    assert found.r == pytest.approx(np.corrcoef(x, y)[0, 1])
+    scipy_stats = pytest.importorskip("scipy.stats")
+    assert found.p == pytest.approx(scipy_stats.pearsonr(x, y).pvalue, abs=0.03)
+    assert correlation(x.tolist(), (2 * x).tolist()).p < 1e-3
+    assert correlation([*x.tolist(), math.nan], [*y.tolist(), 0.0]).count == 12
+
+
+def test_no_correlation_where_there_is_none_to_speak_of():
+    assert correlation([1.0, 2.0], [1.0, 2.0]) is None
+    assert correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
+    assert correlation([], []) is None
+
+
+def test_quantiles_are_of_what_is_finite():
+    values = torch.tensor([math.inf, 3.0, 1.0, math.nan, 2.0])
+    assert quantiles(values, 0.0, 0.5, 1.0) == [1.0, 2.0, 3.0]
+    assert all(math.isnan(value) for value in quantiles(torch.tensor([math.nan]), 0.1, 0.9))

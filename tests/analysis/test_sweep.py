@@ -1,0 +1,121 @@
+"""Many ways in few integrations, with the answers that each way gives on its own."""
+
+import pytest
+import torch
+
+from odevit.analysis.sweep import accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
+from odevit.field import Dynamics, Field
+from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
+from tests.model.tiny import tiny_model
+from tests.report.small import images
+
+FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolver)]
+
+
+@pytest.mark.parametrize("solver", FIXED)
+@pytest.mark.parametrize("conditioned", [False, True])
+def test_one_long_trajectory_read_at_several_times_is_as_many_separate_ones(solver, conditioned):
+    model = tiny_model(time_conditioned=conditioned, leak=0.5)
+    ways = [Way(solver, n, 0.25 * n) for n in (1, 3, 4, 8)]
+    batches = images()
+    met = {}
+    with torch.no_grad():
+        sweep(model, batches, ways, watch=lambda way, state, x0: met.setdefault(way, []).append((state, x0)))
+        for way in ways:
+            for batch, (state, x0) in zip(batches, met[way], strict=True):
+                torch.testing.assert_close(x0, model.embed(batch["pixel_values"]))
+                torch.testing.assert_close(state, model.depth(x0, way).state, rtol=1e-5, atol=1e-6)
+
+
+def with_field(model, field):
+    model.depth.field = field
+    return model
+
+
+class Counting(Field):
+    """A field that counts the states it is asked about."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.states = inner, 0
+
+    def dynamics(self, x0):
+        dynamics = self.inner.dynamics(x0)
+
+        def component(x, t, observer):
+            self.states += len(x)
+            return dynamics.forcing(x, t)
+
+        return Dynamics({"all": component}, anchor=x0, leak=dynamics.leak)
+
+
+def test_ways_with_the_same_step_cost_no_more_than_the_longest():
+    model = tiny_model(steps=4, horizon=1.0, solver="euler")
+    field = Counting(model.field)
+    ways = [*stretch_ways(model.way, [1, 2, 4]), Way("euler", 2, 1.0), Way("euler", 4, 2.0)]
+    outcomes = sweep(with_field(model, field), images(6), ways)
+    assert field.states == 6 * (16 + 4), "sixteen steps of 1/4, and four of 1/2"
+    assert [outcome.nfe for outcome in outcomes] == [4, 8, 16, 2, 4]
+
+
+def test_an_outcome_is_what_its_way_gives():
+    model = tiny_model(steps=4, horizon=2.0, leak=1.0)
+    batches = images(9)
+    ways = [Way("rk4", 5, 3.0), model.way, Way("euler", 1, 2.0)]
+    outcomes = sweep(model, batches, ways)
+    assert [outcome.way for outcome in outcomes] == ways
+    labels = torch.cat([batch["labels"] for batch in batches])
+    with torch.no_grad():
+        own, *_ = answers = [
+            torch.cat([model.ask(batch["pixel_values"], way)[0].argmax(-1) for batch in batches])
+            for way in (model.way, *ways)
+        ]
+    for outcome, answer in zip(outcomes, answers[1:], strict=True):
+        assert outcome.top1 == pytest.approx((answer == labels).double().mean().item())
+        assert outcome.agreement == pytest.approx((answer == own).double().mean().item())
+        assert torch.equal(outcome.right, answer == labels)
+        assert outcome.numbers().items() >= {**outcome.way.numbers(), "images": 9, "stable": None}.items()
+    assert outcomes[1].agreement == 1.0
+    assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.way.solver).evaluations(2), 1]
+
+
+def test_embedded_images_need_no_pixels():
+    model = tiny_model()
+    batches = images()
+    with torch.no_grad():
+        embedded = [{"x0": model.embed(b["pixel_values"]), "labels": b["labels"]} for b in batches]
+    assert sweep(model, embedded, [model.way]) == sweep(model, batches, [model.way])
+
+
+class Exploding(Field):
+    """dx/dt = 1e20 x."""
+
+    def dynamics(self, x0):
+        return Dynamics({"all": lambda x, t, _: 1e20 * x}, anchor=x0)
+
+
+@pytest.mark.parametrize("solver", ["euler", "dopri5"])
+def test_an_answer_that_is_not_finite_is_wrong_and_agrees_with_nothing(solver):
+    model = with_field(tiny_model(solver=solver), Exploding())
+    (outcome,) = sweep(model, images(), [Way(solver, 8, 8.0)])
+    assert (outcome.top1, outcome.agreement, outcome.finite) == (0.0, 0.0, 0.0)
+
+
+def test_no_images_are_refused():
+    with pytest.raises(ValueError, match="no images"):
+        sweep(tiny_model(), [], [Way("euler", 2, 1.0)])
+
+
+def test_the_ways_that_are_tried():
+    own = Way("lie_trotter", 12, 6.0)
+    steps = step_ways(own)
+    assert own in steps
+    assert {way.horizon for way in steps} == {6.0}
+    assert (min(way.steps for way in steps), max(way.steps for way in steps)) == (4, 64)
+    assert step_ways(own.but(solver="dopri5")) == [own.but(solver="dopri5")], "an adaptive solver chooses its own"
+    assert {way.step for way in stretch_ways(own)} == {0.5}
+    assert max(way.horizon for way in stretch_ways(own)) == 48.0
+    assert {way.name for way in solver_ways(own)} == set(FIXED) - {"lie_trotter"}
+    assert accurate_way(own) == Way("dopri5", 12, 6.0)
+    assert own in grid_ways(own)
+    assert len(grid_ways(own)) == 20

@@ -1,0 +1,35 @@
+"""The parts that a run is put together from."""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from odevit.field import VectorField
+from odevit.solver import solve
+from odevit.train import TrainRecipe
+from odevit.train.life import compile_field
+from odevit.train.task import Place
+
+
+@pytest.mark.parametrize("time_conditioned", [False, True])
+def test_a_compiled_field_is_compiled_once_and_not_at_every_step(time_conditioned):
+    torch._dynamo.reset()
+    counters.clear()
+    field = VectorField(16, 2, time_conditioned=time_conditioned, leak=1.0)
+    x0 = torch.randn(2, 5, 16)
+    plain = solve(field, x0, solver="lie_trotter", steps=12, t1=6.0).state
+    compile_field(field, backend="eager")
+    torch.testing.assert_close(solve(field, x0, solver="lie_trotter", steps=12, t1=6.0).state, plain)
+    graphs = counters["stats"]["unique_graphs"]
+    assert graphs <= 5, "attention and MLP, with and without gradient to the state, and once for a time that varies"
+    solve(field, x0, solver="lie_trotter", steps=20, t1=9.0)
+    assert counters["stats"]["unique_graphs"] == graphs
+
+
+def test_the_batch_is_shared_by_processes_and_accumulation():
+    recipe = TrainRecipe(batch_size=96, accumulate=2)
+    assert Place(torch.device("cpu"), rank=0, world=3).share(recipe) == 16
+    with pytest.raises(
+        ValueError, match=r"batch_size=96 cannot be cut into 10 equal parts \(2 accumulated x 5 processes"
+    ):
+        Place(torch.device("cpu"), rank=0, world=5).share(recipe)
