@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import odevit
-from odevit.aliases import MODULES, NAMES, install
+from odevit.aliases import MODULES, NAMES
 
 
 @pytest.mark.parametrize(("old", "new"), MODULES.items())
@@ -36,8 +36,6 @@ def test_a_name_that_moved_is_found_and_warns(old, new):
 
 
 def test_no_alias_hides_a_module_that_exists():
-    install()
-    install()
     assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == 1
     for old in MODULES:
         finders = [finder for finder in sys.meta_path if type(finder).__name__ != "Finder"]
