@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,15 +10,11 @@ from PIL import Image
 from transformers import ViTImageProcessorPil
 
 from odevit import cli
-from odevit.cli import ENTRIES, main
+from odevit.cli import ENTRIES, main, verb_of
 from odevit.cli.words import described
 from odevit.model import OdeStudentConfig, get_ode_model
 from tests.model.tiny import tiny_model
 from tests.model.zoo import make
-
-
-def verb_of(name):
-    return import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
 
 
 def test_the_overview_fits_on_a_screen_and_names_every_verb(capsys):

@@ -1,6 +1,6 @@
 """odevit VERB WORD ... key=value ...: every verb is a Python function with the same arguments.
 
-A new verb is one file beside this one, with a function and a `VERB`, and one line in the table below.
+A new verb NAME is a function and a `Verb` called NAME in a file beside this one, and one line in the table below.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odevit.errors import unknown_name
 
 if TYPE_CHECKING:
-    from odevit.cli.analyzing import analyze as analyze
-    from odevit.cli.distilling import distill as distill
     from odevit.cli.evaluating import Evaluation as Evaluation
     from odevit.cli.evaluating import evaluate as evaluate
-    from odevit.cli.exploring import explore as explore
     from odevit.cli.informing import info as info
+    from odevit.cli.picturing import analyze as analyze
+    from odevit.cli.picturing import explore as explore
     from odevit.cli.predicting import Prediction as Prediction
     from odevit.cli.predicting import predict as predict
-    from odevit.cli.training import train as train
+    from odevit.cli.recipes import distill as distill
+    from odevit.cli.recipes import train as train
+    from odevit.cli.words import Verb
 
 
 class Entry(NamedTuple):
@@ -34,11 +35,11 @@ class Entry(NamedTuple):
 
 
 ENTRIES = {
-    "train": Entry("training", "train", "", "train a model; without arguments, on digits in about a minute"),
-    "distill": Entry("distilling", "distill", "", "turn a ViT into an equation, without labels; by default on digits"),
+    "train": Entry("recipes", "train", "", "train a model; without arguments, on digits in about a minute"),
+    "distill": Entry("recipes", "distill", "", "turn a ViT into an equation, without labels; by default on digits"),
     "eval": Entry("evaluating", "evaluate Evaluation", "RUN", "accuracy, NFE and time, for several ways to integrate"),
-    "analyze": Entry("analyzing", "analyze", "RUN", "how stable a run is: figures, numbers, a verdict on one page"),
-    "explore": Entry("exploring", "explore", "IMAGE...", "films of the attention over integration time: GIF, MP4"),
+    "analyze": Entry("picturing", "analyze", "RUN", "how stable a run is: figures, numbers, a verdict on one page"),
+    "explore": Entry("picturing", "explore", "IMAGE...", "films of the attention over integration time: GIF, MP4"),
     "predict": Entry(
         "predicting", "predict Prediction", "IMAGE...", "classify images with the bundled model or model=RUN"
     ),
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb. Errors of use are one sentence on standard error, not a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview(), end="")
+        verbs = [f"  {f'odevit {name} {entry.usage}':<26}{entry.summary}" for name, entry in ENTRIES.items()]
+        print(OVERVIEW.format(verbs="\n".join(verbs)), end="")
         return 0
     name, *rest = words
     if name not in ENTRIES:
@@ -77,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # in a log file, a progress bar is a thousand lines
     try:
-        verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
-        if any(word in ("-h", "--help") for word in rest):
+        verb = verb_of(name)
+        if {"-h", "--help"} & {*rest}:
             print(verb.help(), end="")
         else:
             verb.run(rest)
@@ -91,17 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def verb_of(name: str) -> Verb:
+    """A verb by its name. It loads what it needs only now, which keeps --help fast."""
+    verb: Verb = getattr(import_module(f"odevit.cli.{ENTRIES[name].module}"), name.upper())
+    return verb
+
+
 if not TYPE_CHECKING:  # a type checker would conclude that every name exists
 
     def __getattr__(name: str) -> Any:
-        """`train`, `evaluate`, ...: a verb loads what it needs when it is first asked for, which keeps --help fast."""
+        """`train`, `evaluate`, ...: as late as `verb_of`."""
         for entry in ENTRIES.values():
             if name in entry.names.split():
                 return getattr(import_module(f"odevit.cli.{entry.module}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _overview() -> str:
-    usages = {f"  odevit {name} {entry.usage}".rstrip(): entry.summary for name, entry in ENTRIES.items()}
-    width = max(map(len, usages)) + 3
-    return OVERVIEW.format(verbs="\n".join(f"{usage:<{width}}{summary}" for usage, summary in usages.items()))

@@ -66,8 +66,7 @@ def evaluate(
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
     place, model = choose_device(device), load(run)
-    combinations = product(_several(solver), _several(steps), _several(horizon))
-    ways = [model.depth.choose(*combination) for combination in combinations]
+    ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
     dataset = data_of(run, data, model.image_size[0], cache)
     if dataset.num_classes != model.config.num_labels:
         raise ValueError(
@@ -79,10 +78,9 @@ def evaluate(
     statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, **statistics)
     results = []
-    for way in ways:
-        for criterion in criteria:
-            score = evaluate_batches(model, batches, way=way, stop=criterion or None)
-            results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
+    for way, criterion in product(ways, criteria):
+        score = evaluate_batches(model, batches, way=way, stop=criterion or None)
+        results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
     if out is not None:
         report = {
             "model": os.fspath(run),
@@ -102,19 +100,13 @@ def _several(value: Any) -> list[Any]:
 
 def _show(results: list[Evaluation]) -> None:
     header = ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image")
-    rows = [
-        (
-            result.solver,
-            str(result.steps),
-            f"{result.horizon:g}",
-            result.stop,
-            *(f"{share:.2%}" for share in (result.score.top1, result.score.top3, result.score.top5)),
-            f"{result.score.nfe:.4g}",
-            f"{result.score.milliseconds:.3f}",
-        )
-        for result in results
-    ]
+    rows = []
+    for result in results:
+        score = result.score
+        way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
+        shares = (f"{share:.2%}" for share in (score.top1, score.top3, score.top5))
+        rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}"))
     print_table(header, rows, left=("solver", "stop"))
 
 
-VERB = Verb("eval", evaluate, _show, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
+EVAL = Verb("eval", evaluate, _show, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -44,13 +43,10 @@ def predict(
     """
     network = load(model)
     way = network.depth.choose(solver, steps, horizon)
-    processor: Any = network.image_processor
     predictions = []
     for path in images:
-        picture = read_picture(path).convert("RGB" if processor.do_convert_rgb else "L")
-        pixels = processor(picture, return_tensors="pt")["pixel_values"]
         with torch.no_grad():
-            logits, _ = network.ask(pixels, way)
+            logits, _ = network.ask(network.pixels_of(read_picture(path)), way)
         shares, numbers = logits.softmax(-1)[0].topk(min(top, logits.shape[-1]))
         labels = [network.labels.get(number, f"class {number}") for number in numbers.tolist()]
         predictions.append(Prediction(os.fspath(path), tuple(zip(labels, shares.tolist(), strict=True))))
@@ -62,4 +58,4 @@ def _show(predictions: list[Prediction]) -> None:
         print(prediction.image + "\t" + "  ".join(f"{label} {share:.1%}" for label, share in prediction.labels))
 
 
-VERB = Verb("predict", predict, _show, "odevit predict cat.png top=5")
+PREDICT = Verb("predict", predict, _show, "odevit predict cat.png top=5")
