@@ -14,23 +14,21 @@ from typing import Any
 HOMES = {
     "cli": "verbs",
     "film": "explore explore.run",
-    "tokens": "shapes model.layout distill.layout",
+    "tokens": "shapes model.layout",
     "field": "field.initialisation",
     "field.attention": "field.attention.base",
     "solver": "solver.base solver.save solver.tableau solver.euler solver.midpoint solver.heun solver.rk4 solver.dopri5"
     " solver.tsit5 solver.lie_trotter solver.strang solver.exponential_euler solver.exponential_heun solver.anytime",
     "depth": "depth.base",
-    "model": "model.image_processor distill.student distill.surgery",
-    "model.configuration_student": "distill.configuration",
-    "model.encoder": "distill.encoder",
+    "model": "model.image_processor",
     "model.load": "model.auto",
-    "model.processor": "distill.pixels",
     "objectives": "objectives.attention objectives.logits",
     "data": "data.load data.statistics data.stream_batches",
     "data.augment": "data.augment.affine data.augment.crop data.augment.erasing data.augment.flip data.augment.targets",
     "analysis": "analysis.attention_bound",
     "train": "train.run train.integration",
-    "distill": "distill.cache",
+    "distill": "distill.cache distill.configuration distill.encoder distill.layout distill.pixels distill.student"
+    " distill.surgery",
     "report": "report.collect",
 }
 """New module -> the modules of version 0.1 whose public names it has now."""
@@ -42,7 +40,6 @@ NAMES = {
     "odevit.solver.solve_until": "odevit.solver.solve",
     "odevit.distill.OdeEncoder": "odevit.model.encoder.OdeEncoder",
     "odevit.distill.OdeEncoderConfig": "odevit.model.OdeStudentConfig",
-    "odevit.distill.configuration.OdeEncoderConfig": "odevit.model.OdeStudentConfig",
     "odevit.distill.OdeStudent": "odevit.model.OdeStudent",
     "odevit.distill.PixelStatistics": "odevit.model.processor.PixelStatistics",
     "odevit.distill.PrefixLayout": "odevit.tokens.PrefixLayout",

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from odevit.cli.words import Verb, described, print_table, table
+from odevit.cli.words import Verb, described, print_table
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.head import train_head
@@ -91,9 +91,11 @@ class RecipeVerb(Verb):
         else:
             self.show(self.function(list(words)))
 
-    def explain(self) -> tuple[str, list[str]]:
-        """The files of every group, every key at the top, and the names of the keys below."""
-        groups = [(f"{group}=", ", ".join(sorted(options(group)))) for group in GROUPS]
+    def help(self) -> None:
+        """Print usage, the files of every group, every key at the top, and the names of the keys below."""
+        print(f"odevit {self.name} [key=value ...]\n\n{described(self.function)[0]}\n")
+        print("Groups, each a choice of yaml files (data= also takes a folder or a hub id):")
+        print_table((f"{group}=", ", ".join(sorted(options(group)))) for group in GROUPS)
         keys, nested, notes = [], [], notes_of(self.recipe)
         for name, default in vars(self.recipe()).items():
             if is_dataclass(default):
@@ -101,16 +103,17 @@ class RecipeVerb(Verb):
                 nested.append((f"{name}.KEY=", " ".join([meaning, "KEY:", *(field.name for field in fields(default))])))
             else:
                 keys.append((f"{name}={'' if default in (None, []) else _word(default)}", notes.get(name, "")))
-        title = "Groups, each a choice of yaml files (data= also takes a folder or a hub id):"
-        return f"odevit {self.name} [key=value ...]", [title, *table(groups), "Keys:", *table(keys), *table(nested)]
+        print("\nKeys:")
+        print_table([*keys, ("", ""), *nested])
+        print(f"\nExample: {self.example}")
 
 
 def notes_of(recipe: type[Any]) -> dict[str, str]:
     """The string below each field of a dataclass, those that it inherits included."""
     notes: dict[str, str] = {}
     for kind in reversed(recipe.__mro__[:-1]):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-        for pair in pairwise(tree.body):
+        source = textwrap.dedent(inspect.getsource(kind))
+        for pair in pairwise(ast.walk(ast.parse(source))):  # the statements of a class come one after the other
             match pair:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     notes[name] = " ".join(text.split())
@@ -118,18 +121,12 @@ def notes_of(recipe: type[Any]) -> dict[str, str]:
 
 
 def _show_comparison(folder: Path) -> None:
+    formats = {"model": "", "params": ",", "nfe": "", "milliseconds": ".3f", "top1": ".2%", "agreement": ".2%"}
     rows = [
-        (
-            row["model"],
-            f"{row['params']:,}",
-            str(row["nfe"]),
-            f"{row['milliseconds']:.3f}",
-            f"{row['top1']:.2%}",
-            "" if row["agreement"] is None else f"{row['agreement']:.2%}",
-        )
+        ["" if row[key] is None else format(row[key], style) for key, style in formats.items()]
         for row in comparison(folder)
     ]
-    print_table(("", "parameters", "NFE", "ms/image", "top-1", "agreement"), rows, left=("",))
+    print_table(rows, ("", "parameters", "NFE", "ms/image", "top-1", "agreement"))
 
 
 TRAIN = RecipeVerb(

@@ -86,21 +86,18 @@ class Verb:
         keys = {p.name: kinds_of(hints[p.name]) for p in parameters if p.kind is p.KEYWORD_ONLY}
         return subject, {key: kinds for key, kinds in keys.items() if kinds}
 
-    def help(self) -> str:
-        """Usage, what the verb does, every key with its default and its meaning, and an example."""
-        usage, keys = self.explain()
-        return "\n".join([usage, "", described(self.function)[0], "", *keys, f"Example: {self.example}", ""])
-
-    def explain(self) -> tuple[str, list[str]]:
-        """The line of usage, and the lines that explain the words and keys."""
+    def help(self) -> None:
+        """Print usage, what the verb does, every key with its default and its meaning, and an example."""
         subject, keys = self.arguments()
         typed = {subject: re.sub("S$", "...", subject.upper())} if subject else {}
-        usage = " ".join(["odevit", self.name, *typed.values(), *(["[key=value ...]"] if keys else [])])
+        print("odevit", self.name, *typed.values(), *(["[key=value ...]"] if keys else []))
         for key in keys:
             default = inspect.signature(self.function).parameters[key].default
             typed[key] = f"{key}={'' if default is None else default}"
-        meanings = described(self.function)[1]
-        return usage, table((" ".join(map(typed.get, names)), text) for names, text in meanings if names[0] in typed)
+        summary, meanings = described(self.function)
+        print(f"\n{summary}\n")
+        print_table((" ".join(typed[name] for name in names), text) for names, text in meanings if names[0] in typed)
+        print(f"\nExample: {self.example}")
 
 
 def kinds_of(hint: Any) -> set[type]:
@@ -135,31 +132,17 @@ def described(function: Callable[..., Any]) -> tuple[str, list[tuple[list[str], 
     return before.strip(), [(names.split(", "), " ".join(text.split())) for names, text in entries]
 
 
-def table(rows: Iterable[tuple[str, str]], width: int = 110) -> list[str]:
-    """Two columns, the second one wrapped; an empty line after them."""
-    rows = list(rows)
-    left = min(max((len(key) for key, _ in rows), default=0), 30) + 4
-    lines = []
-    for key, text in rows:
-        margin = f"  {key}".ljust(left)
-        if len(key) + 4 > left:
-            lines.append(margin)
-            margin = " " * left
-        lines += textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=" " * left) or [margin.rstrip()]
-    return [*lines, ""] if lines else []
-
-
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str]) -> None:
-    """Print rows under a header, to the right except for the columns named in `left`.
+def print_table(rows: Iterable[Sequence[str]], header: Sequence[str] = ("", ""), left: Sequence[str] = ("",)) -> None:
+    """Print rows, under a header if it has words, to the right except for the columns named in `left`.
 
     Into a file or a pipe the table has its full width, since nobody can widen those.
     """
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(box=None, header_style="bold")
+    shown = Table(box=None, header_style="bold", show_header=any(header))
     for name in header:
         shown.add_column(name, justify="left" if name in left else "right")
     for row in rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 120).print(shown)
+    Console(width=None if sys.stdout.isatty() else 120, markup=False).print(shown)

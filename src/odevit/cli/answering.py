@@ -1,4 +1,4 @@
-"""odevit eval: a model -> its accuracy, evaluations and time, for every way to integrate it."""
+"""odevit predict, odevit eval: a model and images -> labels, or how often they are right."""
 
 from __future__ import annotations
 
@@ -10,12 +10,60 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from odevit.cli.words import Verb, print_table
+from odevit.data import read_picture
 from odevit.model import load
 from odevit.solver import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest labels of an image, with their probabilities."""
+
+    image: str
+    labels: tuple[tuple[str, float], ...]
+
+
+def predict(
+    images: Sequence[str | os.PathLike[str]],
+    *,
+    model: str | os.PathLike[str] = "cifar10",
+    top: int = 3,
+    solver: str | None = None,
+    steps: int | None = None,
+    horizon: float | None = None,
+) -> list[Prediction]:
+    """Classify image files.
+
+    Pictures are turned upright as their EXIF orientation says. One that is not square is stretched to the model's
+    square as a whole: crop it first if its proportions matter. Data sets are read differently, by their centred square.
+
+    Args:
+        images: paths of image files.
+        model: folder of a run or of any saved model, or the name of a bundled model.
+        top: how many labels to give for each image.
+        solver, steps, horizon: how to integrate; the model's own unless given.
+    """
+    network = load(model)
+    way = network.depth.choose(solver, steps, horizon)
+    predictions = []
+    for path in images:
+        with torch.no_grad():
+            logits, _ = network.ask(network.pixels_of(read_picture(path)), way)
+        shares, numbers = logits.softmax(-1)[0].topk(min(top, logits.shape[-1]))
+        labels = [network.labels.get(number, f"class {number}") for number in numbers.tolist()]
+        predictions.append(Prediction(os.fspath(path), tuple(zip(labels, shares.tolist(), strict=True))))
+    return predictions
+
+
+def _show_predictions(predictions: list[Prediction]) -> None:
+    for prediction in predictions:
+        print(prediction.image + "\t" + "  ".join(f"{label} {share:.1%}" for label, share in prediction.labels))
 
 
 @dataclass(frozen=True)
@@ -98,7 +146,7 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
-def _show(results: list[Evaluation]) -> None:
+def _show_scores(results: list[Evaluation]) -> None:
     header = ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image")
     rows = []
     for result in results:
@@ -106,7 +154,8 @@ def _show(results: list[Evaluation]) -> None:
         way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
         shares = (f"{share:.2%}" for share in (score.top1, score.top3, score.top5))
         rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}"))
-    print_table(header, rows, left=("solver", "stop"))
+    print_table(rows, header, left=("solver", "stop"))
 
 
-EVAL = Verb("eval", evaluate, _show, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
+EVAL = Verb("eval", evaluate, _show_scores, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
+PREDICT = Verb("predict", predict, _show_predictions, "odevit predict cat.png top=5")
