@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import torch
-from odevit.verbs import load_model
 from torch import nn
 
+from odevit import load
 from odevit.field import Projection
 from odevit.train.record import versions
 
@@ -27,7 +27,7 @@ def main() -> None:
     out, *named = sys.argv[1:]
     models = dict(word.split("=", 1) for word in named)
     with torch.no_grad():
-        report = {"versions": versions(), "norms": {name: norms(load_model(path)) for name, path in models.items()}}
+        report = {"versions": versions(), "norms": {name: norms(load(path)) for name, path in models.items()}}
     Path(out).write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))
 

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import odevit
-from odevit.aliases import MODULES, NAMES, install
+from odevit.aliases import MODULES, NAMES
 
 
 @pytest.mark.parametrize(("old", "new"), MODULES.items())
@@ -36,8 +36,6 @@ def test_a_name_that_moved_is_found_and_warns(old, new):
 
 
 def test_no_alias_hides_a_module_that_exists():
-    install()
-    install()
     assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == 1
     for old in MODULES:
         finders = [finder for finder in sys.meta_path if type(finder).__name__ != "Finder"]
@@ -63,3 +61,29 @@ def test_aliases_cost_nothing_until_they_are_used():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("odevit", "OdeStudent Teacher get_ode_model OdeViTConfig OdeViTForImageClassification Save Solution solve"),
+        ("odevit.verbs", "train distill evaluate Evaluation analyze explore predict Prediction info load_model"),
+        ("odevit.explore", "explore"),
+        ("odevit.solver.anytime", "solve_until"),
+        ("odevit.solver.base", "SOLVERS FixedStepSolver Solver make_solver"),
+        ("odevit.solver.save", "Save"),
+        ("odevit.depth.base", "DEPTHS Depth"),
+        ("odevit.model", "register_auto_classes make_image_processor TokenLayout make_field PRESETS"),
+        ("odevit.model.auto", "register_auto_classes"),
+        ("odevit.distill", "TeacherCache cache_features OdeEncoderConfig OdeEncoder PrefixLayout PixelStatistics"),
+        ("odevit.distill.student", "OdeStudent"),
+        ("odevit.distill.configuration", "OdeEncoderConfig"),
+        ("odevit.train.integration", "IntegrationSampler"),
+        ("odevit.data.stream_batches", "StreamBatches make_batches"),
+        ("odevit.report.collect", "Analysis Sizes analyse"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_public_names_of_version_0_1_are_still_there(module, names):
+    holder = importlib.import_module(module)
+    assert [name for name in names.split() if not hasattr(holder, name)] == []

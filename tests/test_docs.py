@@ -2,13 +2,12 @@
 
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from benchmarks.readme import PAGES, TABLES, filled
 
-from odevit.cli import ENTRIES
+from odevit.cli import verb_of
 from odevit.cli.recipes import RecipeVerb
 from odevit.distill.distillation import DistillRecipe
 from odevit.report import coming_to_rest, dependence, smoothness, teaching
@@ -39,7 +38,7 @@ COMMANDS = sorted(
 def test_commands_are_understood(command):
     """Every verb and every key exists, and recipes compose; nothing is run."""
     _, name, *words = shlex.split(command)
-    verb = import_module(f"odevit.cli.{ENTRIES[name].module}").VERB
+    verb = verb_of(name)
     if isinstance(verb, RecipeVerb):
         words = [word for word in words if not word.startswith(("--", "hydra/")) and not word.endswith("=?")]
         root = {"train": "recipe"}.get(name, name)

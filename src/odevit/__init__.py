@@ -3,7 +3,7 @@
 image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 """
 
-from odevit.aliases import install as _install_aliases
+from odevit.distill import Teacher as Teacher
 from odevit.field import VectorField as VectorField
 from odevit.model import OdeStudent as OdeStudent
 from odevit.model import OdeStudentConfig as OdeStudentConfig
@@ -14,7 +14,7 @@ from odevit.model import export_onnx as export_onnx
 from odevit.model import export_program as export_program
 from odevit.model import get_ode_model as get_ode_model
 from odevit.model import load as load
-from odevit.model.load import register_auto_classes
+from odevit.model import register_auto_classes
 from odevit.solver import Save as Save
 from odevit.solver import Solution as Solution
 from odevit.solver import Way as Way
@@ -22,4 +22,3 @@ from odevit.solver import solve as solve
 from odevit.version import __version__ as __version__
 
 register_auto_classes()
-_install_aliases()

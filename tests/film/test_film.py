@@ -11,7 +11,8 @@ import torch
 from PIL import Image, ImageColor
 from transformers import ViTImageProcessorPil
 
-from odevit.film import explore, film
+from odevit import film
+from odevit.film import explore
 from odevit.film.frames import LEADERS, Frames, answer, draw_strip, enlarged
 from odevit.film.story import tell
 from odevit.look import outline

@@ -30,14 +30,12 @@ def info() -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    for title, facts_of in facts.items():
-        if isinstance(facts_of, dict):
-            lines = [
-                f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}" for name, fact in facts_of.items()
-            ]
-            print(f"{title}:" + "".join(f"\n  {line}" for line in lines or ["none"]))
+    for title, entries in facts.items():
+        if isinstance(entries, dict):
+            lines = [f"{name}: {entry:{',' if isinstance(entry, int) else ''}}" for name, entry in entries.items()]
+            print(f"{title}:", *lines or ["none"], sep="\n  ")
         else:
-            print(f"{title}: {', '.join(facts_of)}")
+            print(f"{title}: {', '.join(entries)}")
 
 
-VERB = Verb("info", info, _show, "odevit info")
+INFO = Verb("info", info, _show, "odevit info")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,6 @@ LEADERS = COLOURS[:3]
 """One colour for each class whose probability is drawn."""
 SIDE = 256
 """Pixels, roughly, along the longer side of the image in a panel."""
-FAINT: dict[str, Any] = {"cmap": "gray", "vmin": -100, "vmax": 355}
-"""Grey levels drawn closer together than they are: the image must not outshine what is shown over it."""
 ALONE: list[Any] = [["image", "model", "belief"], ["image", "model", "speed"]]
 BESIDE_A_TEACHER: list[Any] = [["image", "model", "teacher"], ["belief", "belief", "speed"]]
 
@@ -37,15 +36,12 @@ class Frames:
     def __init__(self, story: Story, mass: float) -> None:
         self.story, picture, alone = story, enlarged(story.picture), story.layers is None
         self.figure = Figure(figsize=(8.0, 3.2 if alone else 4.8), dpi=100, layout="constrained")
-        ratios: dict[str, Any] = {
-            "width_ratios": [1, 1, 1.25 if alone else 1],
-            "height_ratios": [1.2 if alone else 1.7, 1],
-        }
-        axes = self.figure.subplot_mosaic(ALONE if alone else BESIDE_A_TEACHER, **ratios)
-        axes["image"].imshow(picture, interpolation="nearest")
+        widths, heights = [1, 1, 1.25 if alone else 1], [1.2 if alone else 1.7, 1]
+        layout = ALONE if alone else BESIDE_A_TEACHER
+        axes = self.figure.subplot_mosaic(layout, width_ratios=widths, height_ratios=heights)
+        show_picture(axes["image"], picture)
         axes["image"].set_title(f"{short(story.name, 14)}, seen at {story.seen[0]} × {story.seen[1]}", **TEXT)
         self.answer = axes["image"].set_xlabel("", fontsize=10)
-        bare(axes["image"])
         self.model = Overlay(axes["model"], picture, story.attention, mass, bar=True)
         axes["model"].set_xlabel(f"query: {story.query}\noutlined: {mass:.0%} of the attention", **QUIET)
         if story.layers is not None:
@@ -79,15 +75,14 @@ def draw_strip(story: Story, times: Sequence[float], mass: float) -> Figure:
     picture, rows = enlarged(story.picture), 1 if story.layers is None else 2
     figure = Figure(figsize=(1.7 * (len(times) + 1), 2.1 * rows), dpi=120, layout="constrained")
     grid = figure.subplots(rows, len(times) + 1, squeeze=False)
-    grid[0, 0].imshow(picture, interpolation="nearest")
+    show_picture(grid[0, 0], picture)
     grid[0, 0].set_xlabel(short(story.name, 18), **TEXT)
-    for axes in grid[:, 0]:
-        bare(axes)
     for column, t in enumerate(times, start=1):
         Overlay(grid[0, column], picture, story.attention, mass).show(between(story.attention, story.times, t))
         where = " (horizon)" if t == story.horizon else ""
         grid[0, column].set_xlabel(f"t = {t:.4g}{where}\n{answer(story, t)}", **TEXT)
         if story.layers is not None:
+            grid[1, 0].set_axis_off()
             Overlay(grid[1, column], picture, story.layers, mass).show(story.layers[story.layer(t)])
             grid[1, column].set_xlabel(f"teacher, layer {story.layer(t) + 1}", **TEXT)
     return figure
@@ -101,20 +96,19 @@ class Overlay:
 
     def __init__(self, axes: Axes, picture: Image.Image, maps: Tensor, mass: float, bar: bool = False) -> None:
         self.axes, self.mass, self.size = axes, mass, picture.size
-        place: dict[str, Any] = {"extent": (0.0, float(picture.width), float(picture.height), 0.0)}
-        axes.imshow(picture.convert("L"), interpolation="nearest", **place, **FAINT)
-        scale: dict[str, Any] = {"vmin": 100 * float(maps.min()), "vmax": 100 * float(maps.max()), "cmap": "inferno"}
-        self.colours = axes.imshow(np.zeros(maps.shape[-2:]), alpha=0.7, interpolation="bilinear", **place, **scale)
+        # Grey levels closer together than they are: the image must not outshine what is shown over it.
+        extent = show_picture(axes, picture.convert("L"), cmap="gray", vmin=-100, vmax=355).get_extent()
+        blank, low, high = np.zeros(maps.shape[-2:]), 100 * float(maps.min()), 100 * float(maps.max())
+        style: dict[str, Any] = {"cmap": "inferno", "alpha": 0.7, "interpolation": "bilinear"}
+        self.colours = axes.imshow(blank, vmin=low, vmax=high, extent=extent, **style)
         self.outline = LineCollection([], colors="white", linewidths=1.2)
         axes.add_collection(self.outline)
-        bare(axes)
         if bar:
-            scale_bar = axes.figure.colorbar(self.colours, ax=axes, shrink=0.7, pad=0.02, aspect=18)
-            scale_bar.ax.set_facecolor("0.5")  # half transparent over grey, as on the image
-            scale_bar.ax.yaxis.set_major_locator(MaxNLocator(4))
-            scale_bar.ax.tick_params(labelsize=7, length=2)
-            scale_bar.set_label("% per patch", **QUIET)
-            scale_bar.outline.set_visible(False)
+            scale = axes.figure.colorbar(self.colours, ax=axes, shrink=0.7, pad=0.02, aspect=18, ticks=MaxNLocator(4))
+            scale.ax.set_facecolor("0.5")  # half transparent over grey, as on the image
+            scale.ax.tick_params(labelsize=7, length=2)
+            scale.set_label("% per patch", **QUIET)
+            scale.outline.set_visible(False)
 
     def show(self, attention: Tensor) -> None:
         """Show one map [row, column]."""
@@ -134,9 +128,8 @@ class Trace:
     def move(self, t: float) -> None:
         """Draw the line up to the time t."""
         scaled = between(self.values.log() if self.logarithmic else self.values, self.times, t)
-        now = float(scaled.exp() if self.logarithmic else scaled)
-        past = [n for n, time in enumerate(self.times) if time < t]
-        self.line.set_data([*(self.times[n] for n in past), t], [*self.values[past].tolist(), now])
+        now, past = float(scaled.exp() if self.logarithmic else scaled), bisect_left(self.times, t)
+        self.line.set_data([*self.times[:past], t], [*self.values[:past].tolist(), now])
         self.point.set_data([t], [now])
 
 
@@ -145,12 +138,11 @@ def plot_belief(axes: Axes, story: Story) -> list[Trace]:
     classes, shares = story.likeliest(len(LEADERS)), 100 * story.probabilities
     traces = [Trace(axes, story.times, shares[:, k], colour) for k, colour in zip(classes, LEADERS, strict=False)]
     axes.set(ylim=(-4, 104), yticks=[0, 50, 100])
-    axes.set_ylabel("probability (%)", **TEXT)
     names = [short(story.label(number), 16) for number in classes]
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": len(names)}
     tight: dict[str, Any] = {"fontsize": 8, "handlelength": 1, "columnspacing": 1, "borderpad": 0.1}
     axes.legend([trace.line for trace in traces], names, frameon=False, **above, **tight)
-    _time_axis(axes, story)
+    _label(axes, story, "probability (%)")
     return traces
 
 
@@ -162,16 +154,17 @@ def plot_speed(axes: Axes, story: Story) -> Trace:
     low, high = math.floor(math.log10(float(speed.min()))), math.ceil(math.log10(float(speed.max())))
     axes.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("|dx/dt| / |x|", **TEXT)
     beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "top"}
     axes.annotate("horizon", (story.horizon, 0.98), xycoords=("data", "axes fraction"), **beside, **QUIET)
-    _time_axis(axes, story)
+    _label(axes, story, "|dx/dt| / |x|")
     return Trace(axes, story.middles, speed, "0.2")
 
 
-def _time_axis(axes: Axes, story: Story) -> None:
+def _label(axes: Axes, story: Story, quantity: str) -> None:
+    """A quantity over the times of the story, with a line at the horizon."""
     axes.set_xlim(0, story.times[-1] * 1.02)
     axes.set_xlabel("integration time t", **TEXT)
+    axes.set_ylabel(quantity, **TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -188,13 +181,14 @@ def enlarged(picture: Image.Image) -> Image.Image:
     """The picture at about `SIDE` pixels: small ones grow by a whole factor, so that pixels stay square."""
     if (factor := SIDE // max(picture.size)) < 1:
         return ImageOps.contain(picture, (SIDE, SIDE), Image.Resampling.LANCZOS)
-    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+    return ImageOps.scale(picture, factor, Image.Resampling.NEAREST)
 
 
-def bare(axes: Axes) -> None:
-    """Draw nothing around a picture."""
+def show_picture(axes: Axes, picture: Image.Image, **options: Any) -> Any:
+    """Draw a picture, from 0 to its width and height, and nothing around it."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
+    return axes.imshow(picture, interpolation="nearest", extent=(0, picture.width, picture.height, 0), **options)
 
 
 def short(text: str, length: int) -> str:

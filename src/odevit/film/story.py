@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -21,35 +22,20 @@ from odevit.solver import Way
 
 @dataclass(frozen=True)
 class Story:
-    """What happens to one image while it is integrated.
-
-    Args:
-        name: of the image.
-        picture: as read from the file.
-        seen: width and height at which the model sees it.
-        times: t_0, ..., t_N.
-        horizon: where the model stops of its own accord; the times may go beyond it.
-        attention: a(t_n), the mean over heads, [time, row, column].
-        query: the token, or tokens, whose attention it is, in words.
-        probabilities: of the classes at each time, [time, label].
-        speed: |dx/dt| / |x| between t_n and t_{n+1}, [time - 1].
-        labels: the names of the classes.
-        layers: the attention of a teacher, [layer, row, column], if there is one.
-        starts: the times from which its student should look at what each layer looks at; the first is 0.
-    """
+    """What happens to one image while it is integrated."""
 
     name: str
     picture: Image.Image
-    seen: tuple[int, int]
-    times: tuple[float, ...]
-    horizon: float
-    attention: Tensor
-    query: str
-    probabilities: Tensor
-    speed: Tensor
+    seen: tuple[int, int]  # width and height at which the model sees the picture
+    times: tuple[float, ...]  # t_0, ..., t_N
+    horizon: float  # where the model stops of its own accord; the times may go beyond it
+    attention: Tensor  # a(t_n), the mean over heads, [time, row, column]
+    query: str  # the token, or tokens, whose attention it is, in words
+    probabilities: Tensor  # of the classes at each time, [time, label]
+    speed: Tensor  # |dx/dt| / |x| between t_n and t_{n+1}, [time - 1]
     labels: Mapping[int, str]
-    layers: Tensor | None = None
-    starts: tuple[float, ...] = ()
+    layers: Tensor | None = None  # the attention of a teacher, [layer, row, column]
+    starts: tuple[float, ...] = ()  # when the student should look at what each layer looks at; the first is 0
 
     @property
     def middles(self) -> tuple[float, ...]:
@@ -79,11 +65,8 @@ class Story:
 
 def between(values: Tensor, times: Sequence[float], t: float) -> Tensor:
     """The value at t, linear between its two neighbours in time; constant before the first and after the last."""
-    after = next((n for n, time in enumerate(times) if time >= t), len(times) - 1)
-    before = max(after - 1, 0)
-    gap = times[after] - times[before]
-    share = min(max((t - times[before]) / gap, 0.0), 1.0) if gap > 0 else 1.0
-    return torch.lerp(values[before], values[after], share)
+    position = float(np.interp(t, times, range(len(times))))
+    return torch.lerp(values[math.floor(position)], values[math.ceil(position)], position % 1)
 
 
 @torch.no_grad()
@@ -99,19 +82,9 @@ def tell(
 ) -> Story:
     """The story of one image, integrated at constant step size to `beyond` times the horizon.
 
-    Args:
-        model: any model with a trajectory.
-        picture: any image.
-        name: what to call it.
-        way: how to integrate to the horizon; the model's own unless given.
-        beyond: how far to go, in horizons; rounded to a whole number of steps.
-        teacher: the ViT that the model was distilled from.
-        shares: of the horizon, one for each layer of the teacher; equal ones unless given.
+    Beside a teacher, each of its layers has one of the `shares` of the horizon; equal ones unless given.
     """
-    way = way or model.way
-    processor: Any = model.image_processor
-    readable = picture.convert("RGB" if processor.do_convert_rgb else "L")
-    pixels = processor(readable, return_tensors="pt")["pixel_values"].to(model.device)
+    way, pixels = way or model.way, model.pixels_of(picture)
     path = attention_over_time(model, pixels, way.times(beyond))
     with untouched(model):
         probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])

@@ -6,6 +6,7 @@ from odevit.model.configuration_student import OdeStudentConfig as OdeStudentCon
 from odevit.model.export import export_onnx as export_onnx
 from odevit.model.export import export_program as export_program
 from odevit.model.load import load as load
+from odevit.model.load import register_auto_classes as register_auto_classes
 from odevit.model.modeling_odevit import OdeViTForImageClassification as OdeViTForImageClassification
 from odevit.model.modeling_odevit import OdeViTImageClassifierOutput as OdeViTImageClassifierOutput
 from odevit.model.modeling_odevit import OdeViTModel as OdeViTModel

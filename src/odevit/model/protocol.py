@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 from transformers import ViTImageProcessorPil
 
@@ -77,6 +78,12 @@ class Askable(nn.Module):
     def image_processor(self) -> ViTImageProcessorPil:
         """What turns a picture into pixel_values."""
         return make_image_processor(self.config)
+
+    def pixels_of(self, picture: Image.Image) -> Pixels:
+        """A picture as a batch of one, in the colours and on the device of the model."""
+        processor: Any = self.image_processor
+        readable = picture.convert("RGB" if processor.do_convert_rgb else "L")
+        return processor(readable, return_tensors="pt")["pixel_values"].to(next(self.parameters()).device)
 
     @property
     def parameter_count(self) -> int:

@@ -1,4 +1,4 @@
-"""odevit eval: a model -> its accuracy, evaluations and time, for every way to integrate it."""
+"""odevit predict, odevit eval: a model and images -> labels, or how often they are right."""
 
 from __future__ import annotations
 
@@ -10,12 +10,60 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from odevit.cli.words import Verb, print_table
+from odevit.data import read_picture
 from odevit.model import load
 from odevit.solver import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest labels of an image, with their probabilities."""
+
+    image: str
+    labels: tuple[tuple[str, float], ...]
+
+
+def predict(
+    images: Sequence[str | os.PathLike[str]],
+    *,
+    model: str | os.PathLike[str] = "cifar10",
+    top: int = 3,
+    solver: str | None = None,
+    steps: int | None = None,
+    horizon: float | None = None,
+) -> list[Prediction]:
+    """Classify image files.
+
+    Pictures are turned upright as their EXIF orientation says. One that is not square is stretched to the model's
+    square as a whole: crop it first if its proportions matter. Data sets are read differently, by their centred square.
+
+    Args:
+        images: paths of image files.
+        model: folder of a run or of any saved model, or the name of a bundled model.
+        top: how many labels to give for each image.
+        solver, steps, horizon: how to integrate; the model's own unless given.
+    """
+    network = load(model)
+    way = network.depth.choose(solver, steps, horizon)
+    predictions = []
+    for path in images:
+        with torch.no_grad():
+            logits, _ = network.ask(network.pixels_of(read_picture(path)), way)
+        shares, numbers = logits.softmax(-1)[0].topk(min(top, logits.shape[-1]))
+        labels = [network.labels.get(number, f"class {number}") for number in numbers.tolist()]
+        predictions.append(Prediction(os.fspath(path), tuple(zip(labels, shares.tolist(), strict=True))))
+    return predictions
+
+
+def _show_predictions(predictions: list[Prediction]) -> None:
+    for prediction in predictions:
+        print(prediction.image + "\t" + "  ".join(f"{label} {share:.1%}" for label, share in prediction.labels))
 
 
 @dataclass(frozen=True)
@@ -66,8 +114,7 @@ def evaluate(
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
     place, model = choose_device(device), load(run)
-    combinations = product(_several(solver), _several(steps), _several(horizon))
-    ways = [model.depth.choose(*combination) for combination in combinations]
+    ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
     dataset = data_of(run, data, model.image_size[0], cache)
     if dataset.num_classes != model.config.num_labels:
         raise ValueError(
@@ -79,10 +126,9 @@ def evaluate(
     statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, **statistics)
     results = []
-    for way in ways:
-        for criterion in criteria:
-            score = evaluate_batches(model, batches, way=way, stop=criterion or None)
-            results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
+    for way, criterion in product(ways, criteria):
+        score = evaluate_batches(model, batches, way=way, stop=criterion or None)
+        results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
     if out is not None:
         report = {
             "model": os.fspath(run),
@@ -100,21 +146,16 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
-def _show(results: list[Evaluation]) -> None:
+def _show_scores(results: list[Evaluation]) -> None:
     header = ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image")
-    rows = [
-        (
-            result.solver,
-            str(result.steps),
-            f"{result.horizon:g}",
-            result.stop,
-            *(f"{share:.2%}" for share in (result.score.top1, result.score.top3, result.score.top5)),
-            f"{result.score.nfe:.4g}",
-            f"{result.score.milliseconds:.3f}",
-        )
-        for result in results
-    ]
-    print_table(header, rows, left=("solver", "stop"))
+    rows = []
+    for result in results:
+        score = result.score
+        way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
+        shares = (f"{share:.2%}" for share in (score.top1, score.top3, score.top5))
+        rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}"))
+    print_table(rows, header, left=("solver", "stop"))
 
 
-VERB = Verb("eval", evaluate, _show, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
+EVAL = Verb("eval", evaluate, _show_scores, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
+PREDICT = Verb("predict", predict, _show_predictions, "odevit predict cat.png top=5")

@@ -1,4 +1,4 @@
-"""odevit analyze: a model -> how stable it is, on one page."""
+"""odevit analyze, odevit explore: a model -> pages and films to look at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odevit.cli.words import Verb
+from odevit.film import explore as explore
 from odevit.report import analyse
 
 
@@ -15,4 +16,5 @@ def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
     return analyse(run, **settings).page
 
 
-VERB = Verb("analyze", analyse, lambda analysis: print(analysis.page), "odevit analyze RUN limit=200")
+ANALYZE = Verb("analyze", analyse, lambda analysis: print(analysis.page), "odevit analyze RUN limit=200")
+EXPLORE = Verb("explore", explore, lambda paths: print(*paths, sep="\n"), "odevit explore cat.png seconds=4")
