@@ -46,7 +46,7 @@ class EquilibriumDepth(Depth):
         super().__init__(make_field, way)
         self.field = make_field()
 
-    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way:
         """Another map to iterate, its step as long as the model's own; `steps` is the most that the search takes."""
         if horizon is not None:
             refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
@@ -56,8 +56,7 @@ class EquilibriumDepth(Depth):
     @torch.no_grad()
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
-        way = self.choose(None, None, None) if way is None else way
-        assert way is not None  # choose always gives one
+        way = way or self.choose(None, None, None)
         self._check(way, options)
         approach = solve(self.field, x0, solver=self.way.method, steps=WARM_UP, t1=self.way.horizon)
         method = way.method
@@ -70,12 +69,16 @@ class EquilibriumDepth(Depth):
         cost = method.evaluations(len(self.field.dynamics(x0[:1]).components))
         evaluations = rest.evaluations * cost + approach.stats.nfe
         restless = int((rest.residual > RESTLESS).sum())
+        failure = (
+            f"No rest point was found for {restless} of {len(x0)} samples; their state is the one with the smallest "
+            "velocity on the way. See where they go with depth='ode' and a long horizon."
+        )
         return Solution(
             state=rest.state,
             time=math.inf,
             stats=Stats(nfe=int(evaluations.max()), steps=int(rest.evaluations.max())),
             evaluations=evaluations,
-            failure=None if restless == 0 else _restless(restless, len(x0)),
+            failure=failure if restless else None,
             way=way,
         )
 
@@ -98,10 +101,3 @@ class EquilibriumDepth(Depth):
         if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
         refuse("an equilibrium", problems)
-
-
-def _restless(count: int, samples: int) -> str:
-    return (
-        f"No rest point was found for {count} of {samples} samples; their state is the one with the smallest "
-        "velocity on the way. See where they go with depth='ode' and a long horizon."
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -52,23 +52,10 @@ class VectorField(Field):
         super().__init__()
         self.leak = leak
 
-        def branch(body: nn.Module, probability: float) -> Branch:
-            return Branch(
-                dim,
-                body,
-                norm,
-                residual_scale=residual_scale,
-                time_conditioned=time_conditioned,
-                dropout=probability,
-                drop_path=drop_path,
-            )
-
-        self.components = nn.ModuleDict(
-            {
-                "attention": branch(ATTENTIONS[attention](dim, heads, bias), attention_dropout),
-                "mlp": branch(Mlp(dim, mlp_ratio, bias), dropout),
-            }
-        )
+        shared: Any = {"residual_scale": residual_scale, "time_conditioned": time_conditioned, "drop_path": drop_path}
+        mixing = Branch(dim, ATTENTIONS[attention](dim, heads, bias), norm, dropout=attention_dropout, **shared)
+        within = Branch(dim, Mlp(dim, mlp_ratio, bias), norm, dropout=dropout, **shared)
+        self.components = nn.ModuleDict({"attention": mixing, "mlp": within})
 
     @property
     def attention(self) -> Attention:

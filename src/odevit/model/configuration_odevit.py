@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from odevit.errors import PROBABILITY, ConfigError, Expected, broken, number, whole
 from odevit.field import NORMS
 from odevit.model.configuration_equation import EquationConfig, one_of
+from odevit.model.embedding import TOKENIZERS
 from odevit.model.pooling import POOLINGS
 from odevit.model.presets import PRESETS
-from odevit.model.tokenizer import TOKENIZERS
 
 
 class OdeViTConfig(EquationConfig):

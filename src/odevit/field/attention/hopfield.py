@@ -31,11 +31,7 @@ class HopfieldAttention(Attention):
         return self.head_dim**-0.5
 
     def forward(
-        self,
-        x: Tokens,
-        gate: Tensor | None = None,
-        observer: Observer | None = None,
-        stored: Tokens | None = None,
+        self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None, stored: Tokens | None = None
     ) -> Tokens:
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x if stored is None else stored))
         mixed = self.merge(attend(q, k, k, scale=self.beta, gate=gate, observer=observer))
