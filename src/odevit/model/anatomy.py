@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,40 +24,25 @@ ROTARY = re.compile(r"rope|rotary|relativeposition", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a Vision Transformer.
+    """The parts of a Vision Transformer."""
 
-    Args:
-        place: the dotted name of where its blocks stand.
-        as_tuple: whether a block answers with a tuple.
-        own: whether it is a model of ours.
-        blocks: L, how many there are.
-        width: D of its tokens.
-        tokens: how many tokens an image of its own size becomes.
-        size: height and width of the images it was made for.
-        channels: of those images.
-        heads: of its attention; None when it does not say.
-        eps: of the norms in its blocks; None when they have none.
-        rotary: whether it gets its positions inside attention.
-        labels: how many classes its head knows; None without a head.
-    """
-
-    place: str
-    as_tuple: bool
-    own: bool
-    blocks: int
-    width: int
-    tokens: int
-    size: tuple[int, int]
-    channels: int
-    heads: int | None
-    eps: float | None
-    rotary: bool
-    labels: int | None
+    place: str  # the dotted name of where its blocks stand
+    as_tuple: bool  # whether a block answers with a tuple
+    own: bool  # whether it is a model of ours
+    blocks: int  # L, how many there are
+    width: int  # D of its tokens
+    tokens: int  # how many an image of its own size becomes
+    size: tuple[int, int]  # height and width of the images it was made for
+    channels: int  # of those images
+    heads: int | None  # of its attention; None when it does not say
+    eps: float | None  # of the norms in its blocks; None when they have none
+    rotary: bool  # whether it gets its positions inside attention
+    labels: int | None  # how many classes its head knows; None without a head
 
     @property
     def where(self) -> Place:
         """Where its blocks stand, as something that can be read and replaced."""
-        return (StackedPlace if self.own else BlockList)(self.place, self.as_tuple)
+        return (StackedPlace if self.own else BlockList)(self.place)
 
     def layout(self, model: nn.Module, size: tuple[int, int] | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand for an image of this size, or of the model's own."""
@@ -93,7 +79,9 @@ def examine(model: nn.Module) -> Anatomy:
     """The anatomy of a model in evaluation mode. One image of zeros goes through it."""
     place = find_place(model)
     blocks = place.blocks(model)
-    size, channels = image_size_of(model), channels_of(model)
+    size, convolution = image_size_of(model), patch_convolution(model)
+    said = getattr(getattr(model, "config", None), "num_channels", 3)
+    channels = int(said) if convolution is None else convolution.in_channels
     pixels = blank(model, channels, size)
     with place.watched(model) as trail:
         try:
@@ -155,13 +143,12 @@ def image_size_of(model: nn.Module) -> tuple[int, int]:
     """Height and width of the images a model was made for, as its configuration or its patch embedding says."""
     config = getattr(model, "config", None)
     places = (config, getattr(config, "vision_config", None), getattr(model, "patch_embed", None), model)
-    for place in places:
-        for name in ("image_size", "img_size"):
-            value = getattr(place, name, None)
-            if isinstance(value, int):
-                return value, value
-            if isinstance(value, Sequence) and len(value) == 2:
-                return int(value[0]), int(value[1])
+    for place, name in itertools.product(places, ("image_size", "img_size")):
+        value = getattr(place, name, None)
+        if isinstance(value, int):
+            return value, value
+        if isinstance(value, Sequence) and len(value) == 2:
+            return int(value[0]), int(value[1])
     raise ValueError(
         f"{type(model).__name__} does not say how large its images are; set model.image_size = (height, width) before"
     )
@@ -180,19 +167,7 @@ def _grid(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def channels_of(model: nn.Module) -> int:
-    """How many channels a model's images have."""
-    convolution = patch_convolution(model)
-    if convolution is not None:
-        return convolution.in_channels
-    return int(getattr(getattr(model, "config", None), "num_channels", 3))
-
-
 def _first(block: nn.Module, names: Sequence[str], kind: type) -> Any:
     """The first attribute of one of these names in a block or its parts."""
-    for module in block.modules():
-        for name in names:
-            value = getattr(module, name, None)
-            if isinstance(value, kind):
-                return value
-    return None
+    values = (getattr(module, name, None) for module, name in itertools.product(block.modules(), names))
+    return next((value for value in values if isinstance(value, kind)), None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
 
 from odevit.depth import StackedDepth
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
@@ -41,23 +43,26 @@ class Trail:
 
 @dataclass(frozen=True)
 class Place(ABC):
-    """Where the blocks of a model stand and how they are called.
-
-    Args:
-        name: the module that is replaced, by its dotted name.
-        as_tuple: whether a block answers with a tuple.
-    """
+    """Where the blocks of a model stand, by the dotted name of the module that holds them, and how they are called."""
 
     name: str
-    as_tuple: bool = False
 
     @abstractmethod
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The blocks, in their order."""
 
     @abstractmethod
-    def watched(self, model: nn.Module) -> AbstractContextManager[Trail]:
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
+        """Hooks that keep the trail."""
+
+    @contextmanager
+    def watched(self, model: nn.Module) -> Iterator[Trail]:
         """A context in which passes through the blocks leave a `Trail`."""
+        trail = Trail()
+        with ExitStack() as hooks:
+            for handle in self._watch(model, trail):
+                hooks.callback(handle.remove)
+            yield trail
 
     def install(self, model: nn.Module, module: nn.Module) -> None:
         """Put a module into this place, for good."""
@@ -71,10 +76,7 @@ class BlockList(Place):
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(model.get_submodule(self.name).children())
 
-    @contextmanager
-    def watched(self, model: nn.Module) -> Iterator[Trail]:
-        trail = Trail()
-
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             trail.states[:] = [args[0] if args else kwargs["hidden_states"]]
 
@@ -83,11 +85,8 @@ class BlockList(Place):
             trail.states.append(output[0] if isinstance(output, tuple) else output)
 
         blocks = self.blocks(model)
-        with ExitStack() as hooks:
-            hooks.callback(blocks[0].register_forward_pre_hook(before, with_kwargs=True).remove)
-            for block in blocks:
-                hooks.callback(block.register_forward_hook(after).remove)
-            yield trail
+        first = blocks[0].register_forward_pre_hook(before, with_kwargs=True)
+        return [first, *(block.register_forward_hook(after) for block in blocks)]
 
 
 class StackedPlace(Place):
@@ -96,34 +95,16 @@ class StackedPlace(Place):
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(cast(StackedDepth, model.get_submodule(self.name)).layers)
 
-    @contextmanager
-    def watched(self, model: nn.Module) -> Iterator[Trail]:
-        trail = Trail()
-
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return args, kwargs | {"save": replace(Save.parse(kwargs.get("save")), steps="all")}
+            return args, kwargs | {"save": Save.parse(kwargs.get("save")).also(states=True, attentions=False)}
 
         def after(_: nn.Module, args: tuple[Any, ...], solution: Solution) -> None:
             trail.states[:] = solution.states
             trail.attentions = solution.attentions
 
         depth = model.get_submodule(self.name)
-        with ExitStack() as hooks:
-            hooks.callback(depth.register_forward_pre_hook(before, with_kwargs=True).remove)
-            hooks.callback(depth.register_forward_hook(after).remove)
-            yield trail
-
-
-class Candidate(NamedTuple):
-    """A list of modules in a model."""
-
-    name: str
-    kind: str
-    length: int
-    uniform: bool
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.length} x {self.kind})"
+        return [depth.register_forward_pre_hook(before, with_kwargs=True), depth.register_forward_hook(after)]
 
 
 def find_place(model: nn.Module) -> Place:
@@ -137,43 +118,32 @@ def find_place(model: nn.Module) -> Place:
             )
         return StackedPlace("depth" if encoder is model else "odevit.depth")
 
-    lists = _lists(model)
-    known = KNOWN_PLACES.get(str(getattr(getattr(model, "config", None), "model_type", "")), ())
-    for place in known:
-        fitting = [one for one in lists if one.uniform and f".{one.name}".endswith(f".{place}")]
-        if len(fitting) == 1:
-            return BlockList(fitting[0].name)
-
-    named = [one for one in lists if one.uniform and _sounds_like_blocks(one.name)]
-    # A list within a block of another list is a part of a block, not a list of blocks.
-    outer = [one for one in named if not any(one.name.startswith(f"{other.name}.") for other in named)]
-    if len(outer) == 1:
-        return BlockList(outer[0].name)
-    what = "has no list of equal blocks" if not outer else f"has {len(outer)} lists that could be its blocks"
-    listed = ", ".join(str(one) for one in (outer or lists)[:20]) or "none"
-    raise ValueError(
-        f"{type(model).__name__} {what}; expected one nn.ModuleList or nn.Sequential of one class of blocks with equal "
-        f"shapes whose name contains 'layer' or 'block'. Lists of modules in it: {listed}"
-    )
-
-
-def _sounds_like_blocks(name: str) -> bool:
-    leaf = name.rpartition(".")[2].lower()
-    return "layer" in leaf or "block" in leaf
-
-
-def _lists(model: nn.Module) -> list[Candidate]:
-    candidates = []
+    described, uniform = {}, []
     for name, module in model.named_modules():
-        if not name or not isinstance(module, nn.ModuleList | nn.Sequential) or len(module) == 0:
-            continue
-        members = list(module)
-        kinds = sorted({type(member).__name__ for member in members})
-        shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
-        # Stages of different widths are of one class too; a vector field cannot change its width on the way.
-        uniform = len(kinds) == 1 and len(shapes) == 1 and _has_norm(members[0])
-        candidates.append(Candidate(name, " | ".join(kinds), len(members), uniform))
-    return candidates
+        if name and isinstance(module, nn.ModuleList | nn.Sequential) and len(module):
+            kinds = sorted({type(member).__name__ for member in module})
+            shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in module}
+            described[name] = f"{name} ({len(module)} x {' | '.join(kinds)})"
+            # Stages of different widths are of one class too; a vector field cannot change its width on the way.
+            if len(kinds) == 1 and len(shapes) == 1 and _has_norm(module[0]):
+                uniform.append(name)
+
+    for place in KNOWN_PLACES.get(str(getattr(getattr(model, "config", None), "model_type", "")), ()):
+        fitting = [name for name in uniform if f".{name}".endswith(f".{place}")]
+        if len(fitting) == 1:
+            return BlockList(fitting[0])
+
+    named = [name for name in uniform if re.search("layer|block", name.rpartition(".")[2].lower())]
+    # A list within a block of another list is a part of a block, not a list of blocks.
+    outer = [name for name in named if not any(name.startswith(f"{other}.") for other in named)]
+    if len(outer) == 1:
+        return BlockList(outer[0])
+    count = f"{len(outer)} lists that could be its blocks" if outer else "no list of equal blocks"
+    listed = ", ".join([described[name] for name in outer or described][:20]) or "none"
+    raise ValueError(
+        f"{type(model).__name__} has {count}; expected one nn.ModuleList or nn.Sequential of one class of blocks with "
+        f"equal shapes whose name contains 'layer' or 'block'. Lists of modules in it: {listed}"
+    )
 
 
 def _has_norm(block: nn.Module) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ def initialise_average(
     """
     problems = _differences(config, blocks[0], width, heads)
     if not problems:
-        weights = [_folded(_parts(block), config) for block in blocks]
+        weights = [_weights(block, config) for block in blocks]
         target = dict(field.named_parameters())
         mean = {name: torch.stack([block[name].float() for block in weights]).mean(0) for name in weights[0]}
         problems = [
@@ -77,6 +77,12 @@ def initialise_average(
 
 def _differences(config: OdeStudentConfig, block: nn.Module, width: int, heads: int | None) -> list[str]:
     """What makes the mean of such blocks no such field, as sentences."""
+    parts = {name: _part(name) for name, _ in block.named_parameters()}
+    norms = [name.rpartition(".")[0] for name, part in parts.items() if part in ("norm1", "norm2")]
+    kinds = {_norm_kind(block.get_submodule(norm)) for norm in norms}
+    unknown = [name for name, part in parts.items() if part is None]
+    have = {*parts.values(), *(("q_proj", "k_proj", "v_proj") if "qkv" in parts.values() else ())}
+    missing = [part for part in PARTS if part not in have and part not in ("qkv", "scale1", "scale2")]
     problems = []
     if config.hidden_size != width:
         problems.append(f"hidden_size={config.hidden_size}, the teacher's is {width}; leave it out")
@@ -84,18 +90,13 @@ def _differences(config: OdeStudentConfig, block: nn.Module, width: int, heads: 
         problems.append(f"num_attention_heads={config.num_attention_heads}, the teacher's is {heads}; leave it out")
     if config.attention != "dot":
         problems.append(f"attention={config.attention!r}, the teacher's is 'dot'; pass attention='dot'")
-    kinds = {_norm_kind(block.get_submodule(owner)) for owner in _owners(block, ("norm1", "norm2"))}
     if kinds != {config.norm}:
         teachers = ", ".join(sorted(repr(kind) for kind in kinds)) or "not to be found"
         problems.append(f"norm={config.norm!r}, the teacher's is {teachers}")
     if OTHER_ORDERS.search(type(block).__name__):
         problems.append(f"the teacher's {type(block).__name__} does not compute x + G(n(x)), then x + F(n(x))")
-    unknown = [name for name, _ in block.named_parameters() if _part(name) is None]
     if unknown:
         problems.append(f"the teacher's blocks have parts that a field has not: {', '.join(unknown[:8])}")
-    have = {part for name, _ in block.named_parameters() if (part := _part(name)) is not None}
-    have |= {"q_proj", "k_proj", "v_proj"} if "qkv" in have else set()
-    missing = [part for part in PARTS if part not in have and part not in ("qkv", "scale1", "scale2")]
     if missing:
         problems.append(f"the teacher's blocks have no {', '.join(missing)}")
     return problems
@@ -111,42 +112,28 @@ def _part(name: str) -> str | None:
     return None
 
 
-def _owners(block: nn.Module, parts: Sequence[str]) -> Iterator[str]:
-    for name, _ in block.named_parameters():
-        if _part(name) in parts:
-            yield name.rpartition(".")[0]
-
-
-def _parts(block: nn.Module) -> dict[str, Tensor]:
-    """The weights of a block: "q_proj.weight", "norm1.bias", "scale1", ...; a fused qkv is taken apart."""
-    parts: dict[str, Tensor] = {}
-    for name, value in block.named_parameters():
-        part, leaf = _part(name), name.rpartition(".")[2]
-        assert part is not None  # _differences has seen to it
-        if part == "qkv":
-            for letter, piece in zip("qkv", value.chunk(3), strict=True):
-                parts[f"{letter}_proj.{leaf}"] = piece
-        else:
-            parts[part if part.startswith("scale") else f"{part}.{leaf}"] = value
-    return parts
-
-
-def _folded(parts: dict[str, Tensor], config: OdeStudentConfig) -> dict[str, Tensor]:
+def _weights(block: nn.Module, config: OdeStudentConfig) -> dict[str, Tensor]:
     """The weights of one block under the names of a field, its layer scales put where the field wants them."""
-    parts = dict(parts)
+    parts: dict[str, Tensor] = {}  # "q_proj.weight", "norm1.bias", ...; a fused qkv is taken apart
+    scales: dict[str, Tensor] = {}
+    for name, value in block.named_parameters():
+        part, leaf = str(_part(name)), name.rpartition(".")[2]
+        if part.startswith("scale"):
+            scales[part] = value
+        elif part == "qkv":
+            parts |= {f"{letter}_proj.{leaf}": piece for letter, piece in zip("qkv", value.chunk(3), strict=True)}
+        else:
+            parts[f"{part}.{leaf}"] = value
     for scale, last in (("scale1", "o_proj"), ("scale2", "down_proj")):
-        value = parts.pop(scale, None)
+        factor, weight, bias = scales.get(scale), parts[f"{last}.weight"], parts.get(f"{last}.bias")
         if config.residual_scale is not None:
-            parts[scale] = torch.ones_like(parts[f"{last}.weight"][:, 0]) if value is None else value
-        elif value is not None:
-            parts[f"{last}.weight"] = value[:, None] * parts[f"{last}.weight"]
-            if f"{last}.bias" in parts:
-                parts[f"{last}.bias"] = value * parts[f"{last}.bias"]
-    named = {}
-    for name, value in parts.items():
-        part, _, leaf = name.partition(".")
-        named[f"{PARTS[part][1]}.{leaf or 'residual_scale'}"] = value
-    return named
+            parts[f"{scale}.residual_scale"] = torch.ones_like(weight[:, 0]) if factor is None else factor
+        elif factor is not None:
+            parts[f"{last}.weight"] = factor[:, None] * weight
+            if bias is not None:
+                parts[f"{last}.bias"] = factor * bias
+    named = (name.partition(".") for name in parts)
+    return {f"{PARTS[part][1]}.{leaf}": value for (part, _, leaf), value in zip(named, parts.values(), strict=True)}
 
 
 def _norm_kind(norm: nn.Module) -> str:

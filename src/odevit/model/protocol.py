@@ -94,8 +94,7 @@ class Askable(nn.Module):
     ) -> tuple[Logits, Solution]:
         """What the model says of images, and the trajectory that led there; the arguments are those of a call."""
         layout = self.layout(*pixels.shape[-2:])
-        meaning = self.depth if depth is None else self.depth.seen_as(depth)
-        solution = meaning(
+        solution = self.depth.seen_as(depth)(
             self.embed(pixels), way, save=save, stop=stop, read=lambda state: self.readout(state, layout)
         )
         return self.readout(solution.state, layout), solution

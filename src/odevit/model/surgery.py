@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from odevit.model.anatomy import Anatomy, examine
-from odevit.model.bridge import BlockBridge, DepthBridge
 from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.encoder import BlockBridge, DepthBridge
 from odevit.model.inherit import initialise_average, initialise_spectral
 from odevit.model.modeling_student import OdeStudent
 from odevit.model.origin import describe
