@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.solver.embedded import Dopri5
+from odevit.solver.adaptive import Dopri5
 from odevit.solver.method import Solver
 from odevit.solver.solution import Save, Solution, Stats
 
