@@ -57,10 +57,10 @@ class EquilibriumDepth(Depth):
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
         way = way or self.choose(None, None, None)
-        self._check(way, options)
+        self._refuse(way, options)
         approach = solve(self.field, x0, solver=self.way.method, steps=WARM_UP, t1=self.way.horizon)
         method = way.method
-        assert isinstance(method, FixedStepSolver)  # _check has seen to it
+        assert isinstance(method, FixedStepSolver)  # others are refused
 
         def step(x: Tensor, samples: Tensor) -> Tensor:
             return method.step(self.field.dynamics(x0[samples]), x, self.way.horizon, way.step).to(x.dtype)
@@ -88,16 +88,15 @@ class EquilibriumDepth(Depth):
     def export_problem(self, way: Way) -> str | None:
         return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
-    def _check(self, way: Way, options: dict[str, Any]) -> None:
-        problems = []
+    def _refuse(self, way: Way, options: dict[str, Any]) -> None:
+        problems = [
+            f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
+            for method in {type(self.way.method), type(way.method)}
+            if not issubclass(method, FixedStepSolver)
+        ]
         if self.field.training:
             problems.append("there is no gradient through the search; call model.eval(), and train with depth='ode'")
-        for method in {type(self.way.method), type(way.method)}:
-            if not issubclass(method, FixedStepSolver):
-                problems.append(
-                    f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
-                )
-        keep = Save.parse(options.pop("save", None))
+        keep = Save.parse(options.get("save"))
         if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
         refuse("an equilibrium", problems)

@@ -1,8 +1,4 @@
-"""model -> its anatomy: what surgery and teaching need to know of a ViT.
-
-The place of its blocks comes from a table of known architectures or a search by structure, the rest from one image of
-zeros.
-"""
+"""model -> its anatomy: what surgery and teaching need to know of a ViT, by its structure and one image of zeros."""
 
 from __future__ import annotations
 
@@ -29,18 +25,6 @@ CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
 # Positions that only the blocks know: rotary ones and relative biases.
 ROTARY = re.compile(r"rope|rotary|relativeposition", re.IGNORECASE)
-KNOWN_PLACES = {
-    # model_type: names of the list of blocks, as this and earlier versions of transformers have it
-    "vit": ("layers", "encoder.layer"),
-    "deit": ("layers", "encoder.layer"),
-    "dinov2": ("encoder.layer", "layers"),
-    "dinov2_with_registers": ("encoder.layer", "layers"),
-    "dinov3_vit": ("model.layer", "layer"),
-    "clip_vision_model": ("encoder.layers",),
-    "clip": ("vision_model.encoder.layers",),
-    "siglip_vision_model": ("encoder.layers",),
-    "siglip": ("vision_model.encoder.layers",),
-}
 
 
 @dataclass
@@ -138,11 +122,6 @@ def find_place(model: nn.Module) -> Place:
             # Stages of different widths are of one class too; a vector field cannot change its width on the way.
             if len(kinds) == 1 and len(shapes) == 1 and _has_norm(module[0]):
                 uniform.append(name)
-
-    for place in KNOWN_PLACES.get(str(getattr(getattr(model, "config", None), "model_type", "")), ()):
-        fitting = [name for name in uniform if f".{name}".endswith(f".{place}")]
-        if len(fitting) == 1:
-            return BlockList(fitting[0])
 
     named = [name for name in uniform if re.search("layer|block", name.rpartition(".")[2].lower())]
     # A list within a block of another list is a part of a block, not a list of blocks.

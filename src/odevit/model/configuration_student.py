@@ -130,7 +130,6 @@ class OdeStudentConfig(EquationConfig):
         return config
 
     def problems(self) -> list[str]:
-        """All that is wrong, as sentences."""
         problems = super().problems()
         if self.depth in DEPTHS and not DEPTHS[self.depth].has_trajectory:
             able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)

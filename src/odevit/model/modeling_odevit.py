@@ -31,10 +31,9 @@ from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 @dataclass
 class OdeViTModelOutput(ModelOutput):
-    """What the encoder gives: x(T) after the final norm, and one vector per image.
+    """x(T) after the final norm and one vector per image, with the whole `Solution` and what it cost.
 
-    With, when asked for, x at every step and one attention map for each evaluation of the field. `trajectory` is the
-    whole `Solution`, `stats` what it cost.
+    Hidden states are x at every step, attentions one map for each evaluation of the field, when asked for.
     """
 
     last_hidden_state: Tokens | None = None
@@ -47,7 +46,7 @@ class OdeViTModelOutput(ModelOutput):
 
 @dataclass
 class OdeViTImageClassifierOutput(ModelOutput):
-    """What the classifier gives: `loss` (with labels) and `logits` before the encoder's outputs."""
+    """`loss` (with labels) and `logits`, with the encoder's outputs."""
 
     loss: Tensor | None = None
     logits: Logits | None = None
@@ -136,10 +135,9 @@ class OdeViTModel(OdeViTPreTrainedModel):
 
     def __init__(self, config: OdeViTConfig) -> None:
         super().__init__(config)
-        make_norm: Any = nn.Identity if config.final_norm is None else NORMS[config.final_norm]
         self.embedding = Embedding(config)
         self.depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
-        self.norm = make_norm(config.hidden_size)
+        self.norm = nn.Identity() if config.final_norm is None else NORMS[config.final_norm](config.hidden_size)
         self.pooling = POOLINGS[config.pooling](config.hidden_size)
         self.post_init()
 
@@ -236,7 +234,6 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
 
     @property
     def depth(self) -> Depth:  # type: ignore[override]
-        """What depth means here."""
         return self.odevit.depth
 
     def embed(self, pixels: Pixels) -> Tokens:

@@ -83,7 +83,6 @@ class OdeStudent(PreTrainedModel, Askable):
 
     @property
     def depth(self) -> Depth:  # type: ignore[override]
-        """What depth means here."""
         return self.encoder.depth
 
     @property
@@ -184,13 +183,15 @@ class OdeStudent(PreTrainedModel, Askable):
         says which token is which. `kwargs` are whatever else the original's forward takes, masks excepted.
         """
         base_config = getattr(self.model, "config", None)
-        wants_states = _wanted(output_hidden_states, base_config, "output_hidden_states")
-        wants_maps = _wanted(output_attentions, base_config, "output_attentions")
+        asked = {
+            name: bool(getattr(base_config, f"output_{name}", False) if given is None else given)
+            for name, given in (("hidden_states", output_hidden_states), ("attentions", output_attentions))
+        }
         way = self.depth.seen_as(depth).choose(solver, steps, horizon) if way is None else way
         height, width = pixel_values.shape[-2:]
         read = None if stop is None else lambda state: self._logits(state, (height, width), kwargs)
         options: dict[str, Any] = {"depth": depth, "penalties": penalties, "stop": stop, "read": read}
-        options["save"] = Save.parse(save).also(states=wants_states, attentions=wants_maps)
+        options["save"] = Save.parse(save).also(states=asked["hidden_states"], attentions=asked["attentions"])
         trajectories: list[Solution] = []
 
         def integrate(x0: Tokens) -> Solution:
@@ -198,7 +199,7 @@ class OdeStudent(PreTrainedModel, Askable):
             return trajectories[-1]
 
         output = self._run(integrate, pixel_values, kwargs)
-        return _completed(output, trajectories[-1], wants_states, wants_maps)
+        return _completed(output, trajectories[-1], asked)
 
     def train(self, mode: bool = True) -> OdeStudent:
         """Set the equation to training; the frozen parts stay in evaluation, where the teacher's states come from."""
@@ -282,7 +283,6 @@ class OdeStudent(PreTrainedModel, Askable):
 
     @property
     def original_parameters(self) -> int:
-        """How many parameters the original has."""
         return self.config.original_parameters
 
     def summary(self) -> str:
@@ -295,7 +295,6 @@ class OdeStudent(PreTrainedModel, Askable):
         )
 
     def print_summary(self) -> None:
-        """Print `summary`."""
         print(self.summary())
 
     def _run(self, crossing: Crossing, pixels: Pixels, kwargs: dict[str, Any]) -> Any:
@@ -340,24 +339,20 @@ def _standing_still(state: Tokens) -> Solution:
     return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))
 
 
-def _wanted(asked: bool | None, config: Any, name: str) -> bool:
-    return bool(getattr(config, name, False) if asked is None else asked)
-
-
-def _completed(output: Any, trajectory: Solution, wants_states: bool, wants_maps: bool) -> Any:
+def _completed(output: Any, trajectory: Solution, asked: dict[str, bool]) -> Any:
     """A model's output with what was asked for, and the trajectory beside it."""
-    asked = {"hidden_states": trajectory.states} if wants_states else {}
-    asked |= {"attentions": trajectory.attentions} if wants_maps else {}
+    values = {"hidden_states": trajectory.states, "attentions": trajectory.attentions}
     own = isinstance(output, ModelOutput) and is_dataclass(output)
     known = {entry.name for entry in fields(output)} if own else set()
-    homeless = [name for name in asked if name not in known]
+    homeless = [name for name, wanted in asked.items() if wanted and name not in known]
     if homeless:
         raise ValueError(
             f"{' and '.join(homeless)} were asked for, but an output of the type {type(output).__name__} has no place "
             "for them; ask states(pixel_values, save=...), or leave return_dict out"
         )
-    for name, value in asked.items():
-        output[name] = value
+    for name, wanted in asked.items():
+        if wanted:
+            output[name] = values[name]
     if own:
         # Attributes, not entries: whoever takes an output apart gets the original's tensors and nothing else.
         output.trajectory, output.stats = trajectory, trajectory.stats

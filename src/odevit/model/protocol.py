@@ -64,7 +64,6 @@ class Askable(nn.Module):
 
     @property
     def labels(self) -> dict[int, str]:
-        """The names of the classes."""
         return {int(number): str(name) for number, name in (self.config.id2label or {}).items()}
 
     @property
@@ -80,7 +79,6 @@ class Askable(nn.Module):
 
     @property
     def parameter_count(self) -> int:
-        """How many parameters it has."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def ask(

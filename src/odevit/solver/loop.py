@@ -59,7 +59,6 @@ class FixedStepLoop:
         self._watched = self.save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
 
     def run(self, x0: Tensor) -> Solution:
-        """Integrate from `x0`."""
         evaluations = self.solver.evaluations(len(self.dynamics.components))
         costs = tuple(x0.new_zeros(()) for _ in self._running)
         end = self._walk(x0, costs, 0, self.steps, self.checkpointing)

@@ -55,9 +55,6 @@ def solve(
             `steps` is then the most that a sample takes. Evaluation only, without gradient. `Solution.evaluations` and
             `stop_times` are per sample; `time` and `stats` are those of the last one to stop.
         read: states to logits, for a `stop` that asks the head.
-
-    Returns:
-        A `Solution`; its `status` says how it went.
     """
     method, keep, costs = make_solver(solver), Save.parse(save), dict(penalties or {})
     criterion = None if stop is None else make_stop(stop)
