@@ -31,6 +31,11 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}; known: {', '.join(names)}.{hint}"
 
 
+def shortened(names: Sequence[str]) -> str:
+    """The first five names of a list that may be long."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a setting should be: in words for an error, and as a test."""

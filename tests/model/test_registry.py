@@ -9,8 +9,8 @@ from odevit import OdeViTForImageClassification, export_program
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError
 from odevit.field import ATTENTIONS, NORMS
+from odevit.model.embedding import TOKENIZERS
 from odevit.model.pooling import POOLINGS
-from odevit.model.tokenizer import TOKENIZERS
 from odevit.solver import SOLVERS, STOPS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 

@@ -46,7 +46,7 @@ class EquilibriumDepth(Depth):
         super().__init__(make_field, way)
         self.field = make_field()
 
-    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way:
         """Another map to iterate, its step as long as the model's own; `steps` is the most that the search takes."""
         if horizon is not None:
             refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
@@ -56,12 +56,11 @@ class EquilibriumDepth(Depth):
     @torch.no_grad()
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
-        way = self.choose(None, None, None) if way is None else way
-        assert way is not None  # choose always gives one
-        self._check(way, options)
+        way = way or self.choose(None, None, None)
+        self._refuse(way, options)
         approach = solve(self.field, x0, solver=self.way.method, steps=WARM_UP, t1=self.way.horizon)
         method = way.method
-        assert isinstance(method, FixedStepSolver)  # _check has seen to it
+        assert isinstance(method, FixedStepSolver)  # others are refused
 
         def step(x: Tensor, samples: Tensor) -> Tensor:
             return method.step(self.field.dynamics(x0[samples]), x, self.way.horizon, way.step).to(x.dtype)
@@ -70,12 +69,16 @@ class EquilibriumDepth(Depth):
         cost = method.evaluations(len(self.field.dynamics(x0[:1]).components))
         evaluations = rest.evaluations * cost + approach.stats.nfe
         restless = int((rest.residual > RESTLESS).sum())
+        failure = (
+            f"No rest point was found for {restless} of {len(x0)} samples; their state is the one with the smallest "
+            "velocity on the way. See where they go with depth='ode' and a long horizon."
+        )
         return Solution(
             state=rest.state,
             time=math.inf,
             stats=Stats(nfe=int(evaluations.max()), steps=int(rest.evaluations.max())),
             evaluations=evaluations,
-            failure=None if restless == 0 else _restless(restless, len(x0)),
+            failure=failure if restless else None,
             way=way,
         )
 
@@ -85,23 +88,15 @@ class EquilibriumDepth(Depth):
     def export_problem(self, way: Way) -> str | None:
         return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
-    def _check(self, way: Way, options: dict[str, Any]) -> None:
-        problems = []
+    def _refuse(self, way: Way, options: dict[str, Any]) -> None:
+        problems = [
+            f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
+            for method in {type(self.way.method), type(way.method)}
+            if not issubclass(method, FixedStepSolver)
+        ]
         if self.field.training:
             problems.append("there is no gradient through the search; call model.eval(), and train with depth='ode'")
-        for method in {type(self.way.method), type(way.method)}:
-            if not issubclass(method, FixedStepSolver):
-                problems.append(
-                    f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
-                )
-        keep = Save.parse(options.pop("save", None))
+        keep = Save.parse(options.get("save"))
         if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
         refuse("an equilibrium", problems)
-
-
-def _restless(count: int, samples: int) -> str:
-    return (
-        f"No rest point was found for {count} of {samples} samples; their state is the one with the smallest "
-        "velocity on the way. See where they go with depth='ode' and a long horizon."
-    )

@@ -55,17 +55,7 @@ class Depth(nn.Module, ABC):
         stop: str | Stop | None = None,
         read: Callable[[Tokens], Logits] | None = None,
     ) -> Solution:
-        """Carry the tokens from 0 to T.
-
-        Args:
-            x0: the embedded image.
-            way: how to integrate this time; the depth's own way unless given.
-            save: what to keep: "all", step numbers, or a `Save`.
-            penalties: costs to accumulate along the way, by name.
-            adjoint: gradients by the adjoint equation.
-            stop: when each sample has gone far enough, by name or as a `Stop`; None goes to the horizon.
-            read: states to logits, for a `stop` that asks the head.
-        """
+        """Carry the embedded image from 0 to T, in the depth's own way or another; the options are those of `solve`."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -80,9 +70,9 @@ class Depth(nn.Module, ABC):
         """Why it has no fixed graph to export, as a sentence; None when it has one."""
         return None
 
-    def seen_as(self, name: str) -> Depth:
+    def seen_as(self, name: str | None) -> Depth:
         """Another meaning of depth around the same field: no copy, and no second owner of its weights."""
-        other = DEPTHS[name]
+        other = type(self) if name is None else DEPTHS[name]
         if other is type(self):
             return self
         if not (self.shares_field and other.shares_field):

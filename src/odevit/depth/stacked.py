@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from odevit.depth.meaning import DEPTHS, Depth, refuse
 from odevit.field.dynamics import Field
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, Way, solve
+from odevit.solver import Save, Solution, Solver, Stats, Way, solve
 from odevit.tokens import AttentionMap, Tokens
 
 
@@ -30,19 +30,9 @@ class StackedDepth(Depth):
         refuse("a stacked depth", [self._refusal(name, value) for name, value in given.items() if value is not None])
         return None
 
-    def forward(
-        self,
-        x0: Tokens,
-        way: Way | None = None,
-        *,
-        save: Save | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
-        adjoint: bool = False,
-        stop: Any = None,
-        read: Any = None,
-    ) -> Solution:
-        penalties = penalties or {}
-        given = {"way": way, "adjoint": adjoint or None, "stop": stop}
+    def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
+        penalties = options.get("penalties") or {}
+        given = {"way": way, "adjoint": options.get("adjoint") or None, "stop": options.get("stop")}
         problems = [self._refusal(name, value) for name, value in given.items() if value is not None]
         problems += [
             f"the penalty {name!r} asks where a field comes to rest, which a stack has no way of doing; leave it out"
@@ -50,11 +40,10 @@ class StackedDepth(Depth):
             if penalty.is_terminal()
         ]
         refuse("a stacked depth", problems)
-        keep, layers = Save.parse(save), len(self.layers)
+        keep, layers = Save.parse(options.get("save")), len(self.layers)
         chosen = keep.chosen(layers)
 
-        x = x0
-        states: list[Tokens] = [x0] if 0 in chosen else []
+        x, states = x0, [x0] if 0 in chosen else []
         attentions: list[AttentionMap] = []
         totals = {name: x0.new_zeros(()) for name in penalties}
         for number, layer in enumerate(self.layers, start=1):
@@ -63,7 +52,7 @@ class StackedDepth(Depth):
                 x,
                 solver="lie_trotter",
                 steps=1,
-                save=Save(attentions=keep.attentions),
+                save=Save(attentions=keep.attentions, detach=keep.detach),
                 penalties=penalties,
                 checkpoint=self.gradient_checkpointing and self.training,
             )
@@ -76,9 +65,9 @@ class StackedDepth(Depth):
             state=x,
             time=float(layers),
             stats=Stats(nfe=layers, steps=layers),
-            states=tuple(state.detach() for state in states) if keep.detach else tuple(states),
-            times=tuple(float(n) for n in sorted(chosen)),
-            attentions=tuple(map_.detach() for map_ in attentions) if keep.detach else tuple(attentions),
+            states=keep.kept(states),
+            times=tuple(float(number) for number in sorted(chosen)),
+            attentions=tuple(attentions),
             penalties=totals,
         )
 

@@ -19,7 +19,7 @@ from odevit.data import DataSet
 from odevit.errors import ConfigError
 from odevit.model import OdeViTForImageClassification, OdeViTModel
 from odevit.model.anatomy import answer_of, examine
-from odevit.model.bridge import BlockBridge, DepthBridge
+from odevit.model.encoder import BlockBridge, DepthBridge
 from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, read_processor, statistics_of

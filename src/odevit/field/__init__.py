@@ -6,7 +6,6 @@ from odevit.field.attention import CosineAttention as CosineAttention
 from odevit.field.attention import DotProductAttention as DotProductAttention
 from odevit.field.attention import HopfieldAttention as HopfieldAttention
 from odevit.field.attention import L2Attention as L2Attention
-from odevit.field.branch import Branch as Branch
 from odevit.field.dynamics import Dynamics as Dynamics
 from odevit.field.dynamics import Field as Field
 from odevit.field.mlp import Mlp as Mlp
@@ -16,4 +15,5 @@ from odevit.field.norm import LayerNorm as LayerNorm
 from odevit.field.norm import RMSNorm as RMSNorm
 from odevit.field.projection import Projection as Projection
 from odevit.field.projection import spectral_ as spectral_
+from odevit.field.vector_field import Branch as Branch
 from odevit.field.vector_field import VectorField as VectorField

@@ -1,14 +1,18 @@
-"""What a component does to the tokens before it looks at them."""
+"""n(x) (1 + s(t)) + b(t): what a component does to the tokens before it looks at them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from odevit.registry import Registry
 from odevit.tokens import Tokens
 
-NORMS: Registry[type[nn.Module]] = Registry("norm")
+NORMS: Registry[Callable[[int], nn.Module]] = Registry("norm")
 
 
 @NORMS.register("center")
@@ -43,3 +47,27 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, eps=1e-6)
+
+
+class TimeModulation(nn.Module):
+    """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c: how a field may know the time.
+
+    W and c start at zero: a time-conditioned field is born autonomous and learns how much of the time it needs.
+    """
+
+    features = 32
+    longest_period = 100.0
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(2 * self.features, 2 * self.features)
+        self.weight = nn.Parameter(torch.zeros(2 * dim, 2 * self.features))
+        self.bias = nn.Parameter(torch.zeros(2 * dim))
+
+    def forward(self, y: Tokens, t: float) -> Tokens:
+        # The frequencies are made here, not kept as a buffer: a buffer would be one more thing to save and to cast.
+        exponents = torch.arange(self.features, device=y.device, dtype=torch.float32) / (self.features - 1)
+        angles = (2.0 * math.pi * t) * self.longest_period**-exponents
+        embedding = torch.cat([angles.sin(), angles.cos()]).to(self.in_proj.weight.dtype)
+        scale, shift = F.linear(F.silu(self.in_proj(embedding)), self.weight, self.bias).chunk(2)
+        return y * (1.0 + scale) + shift

@@ -1,19 +1,25 @@
-"""What surgery and teaching need to know of a ViT, found by its structure and by one image of zeros."""
+"""model -> its anatomy: what surgery and teaching need to know of a ViT, by its structure and one image of zeros."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
 from transformers.utils import ModelOutput
 
-from odevit.model.blocks import BlockList, Place, StackedPlace, find_place
+from odevit.depth import StackedDepth
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
-from odevit.tokens import Pixels, PrefixLayout, TokenLayout
+from odevit.solver import Save, Solution
+from odevit.tokens import AttentionMap, Pixels, PrefixLayout, TokenLayout, Tokens
 
 CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
@@ -21,42 +27,142 @@ HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
 ROTARY = re.compile(r"rope|rotary|relativeposition", re.IGNORECASE)
 
 
+@dataclass
+class Trail:
+    """What was seen of one pass through the blocks: h_0, ..., h_L, and how the blocks answer."""
+
+    states: list[Tokens] = field(default_factory=list)
+    attentions: tuple[AttentionMap, ...] = ()
+    as_tuple: bool = False
+
+
+@dataclass(frozen=True)
+class Place(ABC):
+    """Where the blocks of a model stand, by the dotted name of the module that holds them, and how they are called."""
+
+    name: str
+
+    @abstractmethod
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        """The blocks, in their order."""
+
+    @abstractmethod
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
+        """Hooks that keep the trail."""
+
+    @contextmanager
+    def watched(self, model: nn.Module) -> Iterator[Trail]:
+        """A context in which passes through the blocks leave a `Trail`."""
+        trail = Trail()
+        with ExitStack() as hooks:
+            for handle in self._watch(model, trail):
+                hooks.callback(handle.remove)
+            yield trail
+
+    def install(self, model: nn.Module, module: nn.Module) -> None:
+        """Put a module into this place, for good."""
+        parent, _, leaf = self.name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, module)
+
+
+class BlockList(Place):
+    """x = block(x, ...) for each block of an nn.ModuleList or nn.Sequential: Hugging Face's models and timm's."""
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        return list(model.get_submodule(self.name).children())
+
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            trail.states[:] = [args[0] if args else kwargs["hidden_states"]]
+
+        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            trail.as_tuple = isinstance(output, tuple)
+            trail.states.append(output[0] if isinstance(output, tuple) else output)
+
+        blocks = self.blocks(model)
+        first = blocks[0].register_forward_pre_hook(before, with_kwargs=True)
+        return [first, *(block.register_forward_hook(after) for block in blocks)]
+
+
+class StackedPlace(Place):
+    """The `depth` of our own stacked model, which answers with a `Solution`."""
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        return list(cast(StackedDepth, model.get_submodule(self.name)).layers)
+
+    def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return args, kwargs | {"save": Save.parse(kwargs.get("save")).also(states=True, attentions=False)}
+
+        def after(_: nn.Module, args: tuple[Any, ...], solution: Solution) -> None:
+            trail.states[:] = solution.states
+            trail.attentions = solution.attentions
+
+        depth = model.get_submodule(self.name)
+        return [depth.register_forward_pre_hook(before, with_kwargs=True), depth.register_forward_hook(after)]
+
+
+def find_place(model: nn.Module) -> Place:
+    """Where the blocks of `model` stand. Nothing found, or more than one thing, is a ValueError with the candidates."""
+    if isinstance(model, OdeViTModel | OdeViTForImageClassification):
+        encoder = model.odevit if isinstance(model, OdeViTForImageClassification) else model
+        if not isinstance(encoder.depth, StackedDepth):
+            raise ValueError(
+                f"this model has depth={encoder.config.depth!r}: it is an equation already and has no blocks; "
+                "expected depth='stacked'"
+            )
+        return StackedPlace("depth" if encoder is model else "odevit.depth")
+
+    described, uniform = {}, []
+    for name, module in model.named_modules():
+        if name and isinstance(module, nn.ModuleList | nn.Sequential) and len(module):
+            kinds = sorted({type(member).__name__ for member in module})
+            shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in module}
+            described[name] = f"{name} ({len(module)} x {' | '.join(kinds)})"
+            # Stages of different widths are of one class too; a vector field cannot change its width on the way.
+            if len(kinds) == 1 and len(shapes) == 1 and _has_norm(module[0]):
+                uniform.append(name)
+
+    named = [name for name in uniform if re.search("layer|block", name.rpartition(".")[2].lower())]
+    # A list within a block of another list is a part of a block, not a list of blocks.
+    outer = [name for name in named if not any(name.startswith(f"{other}.") for other in named)]
+    if len(outer) == 1:
+        return BlockList(outer[0])
+    count = f"{len(outer)} lists that could be its blocks" if outer else "no list of equal blocks"
+    listed = ", ".join([described[name] for name in outer or described][:20]) or "none"
+    raise ValueError(
+        f"{type(model).__name__} has {count}; expected one nn.ModuleList or nn.Sequential of one class of blocks with "
+        f"equal shapes whose name contains 'layer' or 'block'. Lists of modules in it: {listed}"
+    )
+
+
+def _has_norm(block: nn.Module) -> bool:
+    """Whether a norm of tokens stands directly in a block; that of a batch is the mark of convolutions."""
+    kinds = [type(child) for child in block.children()]
+    return any("norm" in kind.__name__.lower() and not issubclass(kind, _BatchNorm) for kind in kinds)
+
+
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a Vision Transformer.
+    """The parts of a Vision Transformer."""
 
-    Args:
-        place: the dotted name of where its blocks stand.
-        as_tuple: whether a block answers with a tuple.
-        own: whether it is a model of ours.
-        blocks: L, how many there are.
-        width: D of its tokens.
-        tokens: how many tokens an image of its own size becomes.
-        size: height and width of the images it was made for.
-        channels: of those images.
-        heads: of its attention; None when it does not say.
-        eps: of the norms in its blocks; None when they have none.
-        rotary: whether it gets its positions inside attention.
-        labels: how many classes its head knows; None without a head.
-    """
-
-    place: str
-    as_tuple: bool
-    own: bool
-    blocks: int
-    width: int
-    tokens: int
-    size: tuple[int, int]
-    channels: int
-    heads: int | None
-    eps: float | None
-    rotary: bool
-    labels: int | None
+    place: str  # the dotted name of where its blocks stand
+    as_tuple: bool  # whether a block answers with a tuple
+    own: bool  # whether it is a model of ours
+    blocks: int  # L, how many there are
+    width: int  # D of its tokens
+    tokens: int  # how many an image of its own size becomes
+    size: tuple[int, int]  # height and width of the images it was made for
+    channels: int  # of those images
+    heads: int | None  # of its attention; None when it does not say
+    eps: float | None  # of the norms in its blocks; None when they have none
+    rotary: bool  # whether it gets its positions inside attention
+    labels: int | None  # how many classes its head knows; None without a head
 
     @property
     def where(self) -> Place:
         """Where its blocks stand, as something that can be read and replaced."""
-        return (StackedPlace if self.own else BlockList)(self.place, self.as_tuple)
+        return (StackedPlace if self.own else BlockList)(self.place)
 
     def layout(self, model: nn.Module, size: tuple[int, int] | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand for an image of this size, or of the model's own."""
@@ -93,7 +199,9 @@ def examine(model: nn.Module) -> Anatomy:
     """The anatomy of a model in evaluation mode. One image of zeros goes through it."""
     place = find_place(model)
     blocks = place.blocks(model)
-    size, channels = image_size_of(model), channels_of(model)
+    size, convolution = image_size_of(model), patch_convolution(model)
+    said = getattr(getattr(model, "config", None), "num_channels", 3)
+    channels = int(said) if convolution is None else convolution.in_channels
     pixels = blank(model, channels, size)
     with place.watched(model) as trail:
         try:
@@ -155,13 +263,12 @@ def image_size_of(model: nn.Module) -> tuple[int, int]:
     """Height and width of the images a model was made for, as its configuration or its patch embedding says."""
     config = getattr(model, "config", None)
     places = (config, getattr(config, "vision_config", None), getattr(model, "patch_embed", None), model)
-    for place in places:
-        for name in ("image_size", "img_size"):
-            value = getattr(place, name, None)
-            if isinstance(value, int):
-                return value, value
-            if isinstance(value, Sequence) and len(value) == 2:
-                return int(value[0]), int(value[1])
+    for place, name in itertools.product(places, ("image_size", "img_size")):
+        value = getattr(place, name, None)
+        if isinstance(value, int):
+            return value, value
+        if isinstance(value, Sequence) and len(value) == 2:
+            return int(value[0]), int(value[1])
     raise ValueError(
         f"{type(model).__name__} does not say how large its images are; set model.image_size = (height, width) before"
     )
@@ -180,19 +287,7 @@ def _grid(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def channels_of(model: nn.Module) -> int:
-    """How many channels a model's images have."""
-    convolution = patch_convolution(model)
-    if convolution is not None:
-        return convolution.in_channels
-    return int(getattr(getattr(model, "config", None), "num_channels", 3))
-
-
 def _first(block: nn.Module, names: Sequence[str], kind: type) -> Any:
     """The first attribute of one of these names in a block or its parts."""
-    for module in block.modules():
-        for name in names:
-            value = getattr(module, name, None)
-            if isinstance(value, kind):
-                return value
-    return None
+    values = (getattr(module, name, None) for module, name in itertools.product(block.modules(), names))
+    return next((value for value in values if isinstance(value, kind)), None)

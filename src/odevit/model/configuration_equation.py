@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from torch import nn
 from transformers import PreTrainedConfig
 
 from odevit.depth import DEPTHS
-from odevit.errors import PROBABILITY, Expected, broken, number, unknown_name, whole
+from odevit.errors import PROBABILITY, ConfigError, Expected, broken, number, unknown_name, whole
 from odevit.field import ATTENTIONS, NORMS, VectorField
-from odevit.registry import Registry
 from odevit.solver import SOLVERS, Way
 from odevit.version import __version__
 
@@ -19,22 +20,17 @@ class EquationConfig(PreTrainedConfig):
     """What every model of continuous depth is configured by, whether made from scratch or put in a ViT's place.
 
     Args:
-        num_attention_heads: H; divides `hidden_size`.
-        mlp_ratio: hidden width of the MLP over `hidden_size`.
-        attention: `dot`, `l2`, `cosine` or `hopfield`.
-        norm: `center`, `layer` or `rms`, inside the field.
-        norm_eps: epsilon of those norms; matters where tokens are small.
-        leak: pull towards the embedded image; 0 is the paper's equation.
-        bias: whether the field's projections have one.
-        residual_scale: start value of a learned per-channel factor on each component, or None.
-        time_conditioned: whether the field knows the time.
+        hidden_size, num_attention_heads: D and H, which divides D.
+        mlp_ratio, attention, norm, leak, bias, residual_scale, time_conditioned: as for `VectorField`.
+        norm_eps: epsilon of the norms in the field; matters where tokens are small.
         attention_dropout, hidden_dropout, drop_path: probabilities, one mask per trajectory.
         depth: what depth means, see `DEPTHS`.
-        solver: how the model is integrated unless told otherwise.
-        steps: N, the number of steps; N means N.
-        horizon: T, the length of the trajectory; a step is T/N long.
+        solver, steps, horizon: how the model is integrated unless told otherwise, see `Way`.
     """
 
+    keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
+
+    hidden_size: int | None = None
     num_attention_heads: int | None = 4
     mlp_ratio: float = 1.0
     attention: str = "dot"
@@ -53,6 +49,13 @@ class EquationConfig(PreTrainedConfig):
     horizon: float | None = 6.0
     odevit_version: str = __version__
 
+    choices: ClassVar[dict[str, Collection[str]]] = {
+        "attention": ATTENTIONS,
+        "norm": NORMS,
+        "depth": DEPTHS,
+        "solver": SOLVERS,
+    }
+    """The names that are known; a subclass adds its own."""
     rules: ClassVar[dict[str, Expected]] = {
         "steps": whole(1),
         "mlp_ratio": number(above=0),
@@ -65,12 +68,23 @@ class EquationConfig(PreTrainedConfig):
     }
     """What the numbers should be; a subclass adds its own."""
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        misspelt = [
+            f"unknown key {key!r}. Did you mean {near[0]!r}?"
+            for key in kwargs
+            if (near := get_close_matches(key, self.own_fields(), n=1, cutoff=0.75))
+        ]
+        super().__post_init__(**kwargs)
+        problems = misspelt + self.problems()
+        if problems:
+            raise ConfigError(type(self).__name__, problems)
+
     @classmethod
     def own_fields(cls) -> list[str]:
         """The names of what this library adds to Hugging Face's configuration, for users to set."""
         classes = [kind for kind in cls.__mro__ if issubclass(kind, EquationConfig)]
-        names = [name for kind in classes for name in kind.__annotations__]
-        return [name for name in dict.fromkeys(names) if name not in ("odevit_version", "rules")]
+        names = dict.fromkeys(name for kind in classes for name in kind.__annotations__)
+        return [name for name in names if name not in ("odevit_version", "choices", "rules")]
 
     @property
     def way(self) -> Way:
@@ -81,28 +95,22 @@ class EquationConfig(PreTrainedConfig):
         """The content of config.json, with the version of the library that writes it."""
         return {**super().to_dict(), "odevit_version": __version__}
 
-    def equation_problems(self) -> list[str]:
-        """All that is wrong with the equation, as sentences."""
-        named: list[tuple[Registry[Any], str]] = [
-            (ATTENTIONS, self.attention),
-            (NORMS, self.norm),
-            (DEPTHS, self.depth),
-            (SOLVERS, self.solver),
+    def problems(self) -> list[str]:
+        """All that is wrong, as sentences."""
+        unknown = [
+            unknown_name(name, value, known)
+            for name, known in self.choices.items()
+            if (value := getattr(self, name)) not in known
         ]
-        problems = [problem for registry, name in named if (problem := registry.problem(name))]
-        return problems + broken(self, self.rules)
+        return unknown + broken(self, self.rules)
 
-    def head_problems(self, width: int, heads: int) -> list[str]:
-        """Whether the heads divide the width."""
-        if width % heads == 0:
+    def head_problems(self) -> list[str]:
+        """Whether the heads divide the width, once both are numbers."""
+        width, heads = self.hidden_size, self.num_attention_heads
+        if width is None or heads is None or width % heads == 0:
             return []
         fitting = [n for n in range(1, 33) if width % n == 0]
         return [f"num_attention_heads={heads} does not divide hidden_size={width}; choose one of {fitting}"]
-
-
-def one_of(kind: str, name: str, known: tuple[str, ...]) -> list[str]:
-    """A sentence when a name is not among the known ones."""
-    return [] if name in known else [unknown_name(kind, name, known)]
 
 
 def make_field(config: Any) -> VectorField:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from odevit.errors import PROBABILITY, ConfigError, Expected, broken, number, whole
+from odevit.errors import PROBABILITY, Expected, broken, number, whole
 from odevit.field import NORMS
-from odevit.model.configuration_equation import EquationConfig, one_of
+from odevit.model.configuration_equation import EquationConfig
+from odevit.model.embedding import TOKENIZERS
 from odevit.model.pooling import POOLINGS
 from odevit.model.presets import PRESETS
-from odevit.model.tokenizer import TOKENIZERS
 
 
 class OdeViTConfig(EquationConfig):
     """Everything that defines an ODE-ViT. The defaults are our own small model with an attractor.
 
     Args:
-        hidden_size: D, the width of the tokens.
         embedding_dropout: probability of the dropout on the embedded image.
         image_size, num_channels: of the images.
         tokenizer: `patch` or `conv`.
@@ -35,7 +33,6 @@ class OdeViTConfig(EquationConfig):
     """
 
     model_type = "odevit"
-    keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
 
     hidden_size: int = 256
     embedding_dropout: float = 0.0
@@ -54,27 +51,20 @@ class OdeViTConfig(EquationConfig):
     image_mean: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
     image_std: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
 
+    choices: ClassVar[dict[str, Collection[str]]] = {
+        **EquationConfig.choices,
+        "tokenizer": TOKENIZERS,
+        "pooling": POOLINGS,
+        "init": ("spectral", "normal"),
+    }
     rules: ClassVar[dict[str, Expected]] = {
         **EquationConfig.rules,
-        **{
-            name: whole(1)
-            for name in ("hidden_size", "num_attention_heads", "image_size", "num_channels", "patch_size")
-        },
+        "hidden_size": whole(2),  # the norm of a single channel says nothing
+        **dict.fromkeys(("num_attention_heads", "image_size", "num_channels", "patch_size"), whole(1)),
         "num_register_tokens": whole(),
         "horizon": number(above=0),
         "embedding_dropout": PROBABILITY,
     }
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        misspelt = [
-            f"unknown key {key!r}. Did you mean {near[0]!r}?"
-            for key in kwargs
-            if (near := get_close_matches(key, self.own_fields(), n=1, cutoff=0.75))
-        ]
-        super().__post_init__(**kwargs)
-        problems = misspelt + self.problems()
-        if problems:
-            raise ConfigError("OdeViTConfig", problems)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> OdeViTConfig:
@@ -93,22 +83,13 @@ class OdeViTConfig(EquationConfig):
         return super().from_dict(dict(config_dict), **kwargs)
 
     def problems(self) -> list[str]:
-        """All that is wrong, as sentences."""
-        problems = self.equation_problems()
-        problems += [
-            problem
-            for registry, name in ((TOKENIZERS, self.tokenizer), (POOLINGS, self.pooling))
-            if (problem := registry.problem(name))
-        ]
+        problems = super().problems()
         if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
             problems.append(problem)
-        problems += one_of("init", self.init, ("spectral", "normal"))
         if problems:
             return problems  # what follows computes with these numbers
 
-        problems += self.head_problems(self.hidden_size, int(self.num_attention_heads or 1))
-        if self.hidden_size < 2:
-            problems.append("hidden_size=1; expected at least 2: the norm of a single channel says nothing")
+        problems = self.head_problems()
         tokenizer = TOKENIZERS[self.tokenizer]
         stride = tokenizer.stride_of(self.patch_size, self.tokenizer_channels)
         if self.image_size % stride:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -11,12 +12,12 @@ from transformers import AutoConfig, PreTrainedConfig
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, Expected, number, unknown_name, whole
 from odevit.model.anatomy import Anatomy
-from odevit.model.configuration_equation import EquationConfig, one_of
+from odevit.model.configuration_equation import EquationConfig
 from odevit.model.processor import PixelStatistics
 
-INITS = ("spectral", "average")
-BASE_FIELDS = ("base", "base_config", "anatomy", "original_parameters")
 PIXEL_FIELDS = ("image_size", "num_channels", "image_mean", "image_std")
+TEACHERS_FIELDS = ("base", "base_config", "anatomy", "original_parameters", *PIXEL_FIELDS)
+"""What the teacher decides."""
 
 
 class OdeStudentConfig(EquationConfig):
@@ -41,9 +42,7 @@ class OdeStudentConfig(EquationConfig):
 
     model_type = "odevit_student"
     sub_configs = {"base_config": AutoConfig}  # noqa: RUF012 (Hugging Face expects a dictionary)
-    keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
 
-    hidden_size: int | None = None
     num_attention_heads: int | None = None
     mlp_ratio: float = 4.0
     leak: float = 0.0
@@ -62,6 +61,7 @@ class OdeStudentConfig(EquationConfig):
     image_mean: list[float] | None = None
     image_std: list[float] | None = None
 
+    choices: ClassVar[dict[str, Collection[str]]] = {**EquationConfig.choices, "init": ("spectral", "average")}
     rules: ClassVar[dict[str, Expected]] = {
         **EquationConfig.rules,
         "hidden_size": whole(2, optional=True),
@@ -75,15 +75,11 @@ class OdeStudentConfig(EquationConfig):
         if isinstance(self.base_config, dict):
             self.base_config = AutoConfig.for_model(**self.base_config)
         super().__post_init__(**kwargs)
-        problems = self.problems()
-        if problems:
-            raise ConfigError("OdeStudentConfig", problems)
 
     @classmethod
     def equation_fields(cls) -> dict[str, Any]:
         """What can be asked of a student, with the defaults: everything but what the teacher decides."""
-        decided = (*BASE_FIELDS, *PIXEL_FIELDS)
-        return {name: getattr(cls, name) for name in cls.own_fields() if name not in decided}
+        return {name: getattr(cls, name) for name in cls.own_fields() if name not in TEACHERS_FIELDS}
 
     def changed(self, **overrides: Any) -> OdeStudentConfig:
         """The same configuration with some values replaced; unknown names are refused with the nearest known one."""
@@ -94,26 +90,6 @@ class OdeStudentConfig(EquationConfig):
             raise ConfigError("OdeStudentConfig", unknown)
         return type(self)(**{name: getattr(self, name) for name in self.own_fields()} | overrides)
 
-    def _resolved(self, anatomy: Anatomy) -> dict[str, Any]:
-        """The values of everything that means "as the teacher has it"."""
-        heads = anatomy.heads if self.num_attention_heads is None else self.num_attention_heads
-        if heads is None:
-            raise ConfigError(
-                "OdeStudentConfig",
-                ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
-            )
-        eps = 1e-6 if anatomy.eps is None else anatomy.eps
-        return {
-            "horizon": float(anatomy.blocks) if self.horizon is None else self.horizon,
-            "hidden_size": anatomy.width if self.hidden_size is None else self.hidden_size,
-            "num_attention_heads": heads,
-            "norm_eps": eps if self.norm_eps is None else self.norm_eps,
-            "positions": anatomy.rotary if self.positions == "auto" else self.positions,
-            "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},
-            "image_size": anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
-            "num_channels": anatomy.channels,
-        }
-
     def completed(
         self,
         vit: nn.Module,
@@ -123,10 +99,28 @@ class OdeStudentConfig(EquationConfig):
         statistics: PixelStatistics | None,
     ) -> OdeStudentConfig:
         """The configuration for a ViT: its shapes, how to build it, its size, its classes and its pixels."""
-        pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
-        parameters = sum(parameter.numel() for parameter in vit.parameters())
-        about = {"base": base, "base_config": base_config, "original_parameters": parameters}
-        config = self.changed(**self._resolved(anatomy), **about, **pixels)
+        heads = self.num_attention_heads or anatomy.heads
+        if heads is None:
+            raise ConfigError(
+                "OdeStudentConfig",
+                ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
+            )
+        values: dict[str, Any] = {
+            "horizon": self.horizon or float(anatomy.blocks),
+            "hidden_size": self.hidden_size or anatomy.width,
+            "num_attention_heads": heads,
+            "norm_eps": self.norm_eps or anatomy.eps or 1e-6,
+            "positions": anatomy.rotary if self.positions == "auto" else self.positions,
+            "base": base,
+            "base_config": base_config,
+            "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},
+            "original_parameters": sum(parameter.numel() for parameter in vit.parameters()),
+            "image_size": anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
+            "num_channels": anatomy.channels,
+        }
+        if statistics is not None:
+            values |= {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
+        config = self.changed(**values)
         if anatomy.labels is not None:
             config.num_labels = anatomy.labels
             names = getattr(getattr(vit, "config", None), "id2label", None) or {}
@@ -136,12 +130,8 @@ class OdeStudentConfig(EquationConfig):
         return config
 
     def problems(self) -> list[str]:
-        """All that is wrong, as sentences."""
-        problems = self.equation_problems() + one_of("init", self.init, INITS)
+        problems = super().problems()
         if self.depth in DEPTHS and not DEPTHS[self.depth].has_trajectory:
             able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)
             problems.append(f"depth={self.depth!r}; a student follows its teacher along a trajectory, expected {able}")
-        heads, width = self.num_attention_heads, self.hidden_size
-        if not problems and width is not None and heads is not None:
-            problems += self.head_problems(width, heads)
-        return problems
+        return problems or self.head_problems()

@@ -1,14 +1,84 @@
-"""x(0) = [CLS; tokens(image); registers] + positions: where a trajectory starts."""
+"""x(0) = [CLS; tokens(image); registers] + positions: how an image becomes the start of a trajectory."""
 
 from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.model.configuration_odevit import OdeViTConfig
-from odevit.model.tokenizer import TOKENIZERS
+from odevit.registry import Registry
 from odevit.tokens import Pixels, TokenLayout, Tokens
+
+TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
+
+
+class Tokenizer(nn.Module, ABC):
+    """[B, C, H, W] -> [B, D, H/s, W/s], s the stride."""
+
+    setting: ClassVar[str]
+    """What decides about the stride, for an error."""
+
+    def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.stride = self.stride_of(patch_size, hidden)
+
+    @staticmethod
+    @abstractmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        """s, before anything is made."""
+
+
+@TOKENIZERS.register("patch")
+class PatchTokenizer(Tokenizer):
+    """One convolution whose kernel is its stride: every patch on its own, as in ViT."""
+
+    setting = "patch_size"
+
+    def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
+        super().__init__(channels, dim, patch_size, hidden)
+        self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+
+    @staticmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        return patch_size
+
+    def forward(self, pixels: Pixels) -> Tensor:
+        return self.projection(pixels)
+
+
+@TOKENIZERS.register("conv")
+class ConvTokenizer(Tokenizer):
+    """(3x3 convolution, ReLU, 3x3/2 max-pooling), repeated: overlapping tokens, as in CCT (Hassani et al. 2021).
+
+    `hidden` are the widths between the convolutions; one more convolution leads to the width of the tokens, and each
+    halves the resolution.
+    """
+
+    setting = "tokenizer_channels or image_size"
+
+    def __init__(self, channels: int, dim: int, patch_size: int, hidden: Sequence[int]) -> None:
+        super().__init__(channels, dim, patch_size, hidden)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
+            for before, after in itertools.pairwise([channels, *hidden, dim])
+        )
+        self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+
+    @staticmethod
+    def stride_of(patch_size: int, hidden: Sequence[int]) -> int:
+        return 2 ** (len(hidden) + 1)
+
+    def forward(self, pixels: Pixels) -> Tensor:
+        # Channels last: twice as fast on a CPU, and the grid then lies in memory as the tokens that it becomes.
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
+        for convolution in self.convolutions:
+            pixels = self.pool(convolution(pixels).relu())
+        return pixels
 
 
 class Embedding(nn.Module):
@@ -17,7 +87,7 @@ class Embedding(nn.Module):
     Registers stand last and have positions of their own only when `register_positions` is set.
     """
 
-    def __init__(self, config: OdeViTConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         dim = config.hidden_size
         self.config = config
@@ -44,16 +114,10 @@ class Embedding(nn.Module):
         tokens = self.tokenizer(pixels).flatten(2).transpose(1, 2)
         # Under autocast the tokens come in half precision; the state of the trajectory must not.
         tokens = tokens.to(self.positions.dtype)
-        batch = tokens.shape[0]
-        parts = [tokens]
-        if self.cls_token is not None:
-            parts.insert(0, self.cls_token.expand(batch, -1, -1))
-        if self.register_tokens is not None:
-            parts.append(self.register_tokens.expand(batch, -1, -1))
-        x = torch.cat(parts, dim=1)
+        parts = [part for part in (self.cls_token, tokens, self.register_tokens) if part is not None]
+        x = torch.cat([part.expand(tokens.shape[0], -1, -1) for part in parts], dim=1)
         positions = self._positions(layout)
-        missing = x.shape[1] - positions.shape[1]
-        return self.dropout(x + F.pad(positions, (0, 0, 0, missing)) if missing else x + positions)
+        return self.dropout(x + F.pad(positions, (0, 0, 0, x.shape[1] - positions.shape[1])))
 
     def _positions(self, layout: TokenLayout) -> Tensor:
         """Learned positions, those of the patches interpolated when the grid is not the one they were learned on."""

@@ -1,11 +1,18 @@
-"""x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r]: one equation in the place of a list of blocks."""
+"""x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r]: one equation in the place of a list of blocks.
+
+The model around it is somebody else's and is called as it always was, so the way to integrate cannot be handed through
+its arguments. It waits in a variable of the calling thread instead: nothing in the model is exchanged for a call, and
+threads that call one student with different ways do not meet.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +25,9 @@ from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.embedding import stretched
 from odevit.solver import Solution, Way
 from odevit.tokens import Logits, TokenLayout, Tokens
+
+Crossing = Callable[[Tokens], Solution]
+"""What is done with the tokens that arrive, in place of integrating them as configured."""
 
 
 class OdeEncoder(nn.Module):
@@ -41,7 +51,12 @@ class OdeEncoder(nn.Module):
         self.out_proj: nn.Linear | None = None
         if dim != width:
             self.in_proj, self.out_proj = nn.Linear(width, dim), nn.Linear(dim, width)
-            _initialise_passage(self.in_proj, self.out_proj)
+            # P is orthogonal and Q = P^T: a wider student begins with Q P = 1, a narrower one loses least.
+            nn.init.orthogonal_(self.in_proj.weight)
+            with torch.no_grad():
+                self.out_proj.weight.copy_(self.in_proj.weight.T)
+            nn.init.zeros_(self.in_proj.bias)
+            nn.init.zeros_(self.out_proj.bias)
         self.layout = layout
         self.positions: nn.Parameter | None = None
         if config.positions:
@@ -56,10 +71,8 @@ class OdeEncoder(nn.Module):
 
     @property
     def field(self) -> VectorField:
-        """f."""
-        field = self.depth.field
-        assert isinstance(field, VectorField)
-        return field
+        """f, shared by the whole way."""
+        return cast(VectorField, self.depth.field)
 
     def forward(
         self,
@@ -75,7 +88,7 @@ class OdeEncoder(nn.Module):
         Attention maps that are asked for are those of the equation: the student's registers are their last rows and
         columns. `depth` may be "equilibrium"; `read` gets states as they leave; `options` are those of a `Depth`.
         """
-        meaning = self.depth if depth is None else self.depth.seen_as(depth)
+        meaning = self.depth.seen_as(depth)
         inner = None if read is None else lambda z: read(self.leave(z))
         solution = meaning(self.enter(x0), way, read=inner, **options)
         return replace(
@@ -91,7 +104,7 @@ class OdeEncoder(nn.Module):
         if self.in_proj is not None:
             x = self.in_proj(x)
         if self.positions is not None:
-            x = x + self._positions(x.shape[1])
+            x = x + self._padded_positions(self.positions, x.shape[1])
         return x if self.registers is None else torch.cat([x, self.registers.expand(len(x), -1, -1)], dim=1)
 
     def leave(self, z: Tokens) -> Tokens:
@@ -100,13 +113,11 @@ class OdeEncoder(nn.Module):
             z = z[:, : z.shape[1] - self.registers.shape[1]]
         return z if self.out_proj is None else self.out_proj(z)
 
-    def _positions(self, tokens: int) -> Tensor:
+    def _padded_positions(self, positions: Tensor, tokens: int) -> Tensor:
         """p for this many tokens: nothing for CLS and registers, interpolated for another number of patches."""
-        assert self.positions is not None
-        assert self.layout is not None
         own = self.layout
+        assert own is not None
         before, after = own.patches.start, len(own) - own.patches.stop
-        positions: Tensor = self.positions
         count = tokens - before - after
         if count != own.num_patches:
             side = math.isqrt(max(0, count))
@@ -119,10 +130,61 @@ class OdeEncoder(nn.Module):
         return F.pad(positions, (0, 0, before, after))
 
 
-def _initialise_passage(into: nn.Linear, out: nn.Linear) -> None:
-    """P with orthonormal rows or columns, Q = P^T: a wider student begins with Q P = 1, a narrower one loses least."""
-    nn.init.orthogonal_(into.weight)
-    with torch.no_grad():
-        out.weight.copy_(into.weight.T)
-    nn.init.zeros_(into.bias)
-    nn.init.zeros_(out.bias)
+class _Crossings(threading.local):
+    encoder: OdeEncoder | None = None
+    crossing: Crossing | None = None
+
+
+_CROSSINGS = _Crossings()
+
+
+@contextmanager
+def crossed_by(encoder: OdeEncoder, crossing: Crossing) -> Iterator[None]:
+    """Within this context, and this thread, tokens that arrive at the encoder's bridge go through `crossing`."""
+    before = _CROSSINGS.encoder, _CROSSINGS.crossing
+    _CROSSINGS.encoder, _CROSSINGS.crossing = encoder, crossing
+    try:
+        yield
+    finally:
+        _CROSSINGS.encoder, _CROSSINGS.crossing = before
+
+
+def _crossing_of(encoder: OdeEncoder) -> Crossing | None:
+    return _CROSSINGS.crossing if _CROSSINGS.encoder is encoder else None
+
+
+class BlockBridge(nn.Module):
+    """Called like any of the blocks it replaces.
+
+    Whatever they are given beside the tokens (masks, rotary embeddings, flags) is accepted and has no meaning here.
+    """
+
+    def __init__(self, encoder: OdeEncoder, as_tuple: bool) -> None:
+        super().__init__()
+        # In a tuple, so that it is no part of this module: the student owns it.
+        self.encoder = (encoder,)
+        self.as_tuple = as_tuple
+
+    def forward(self, hidden_states: Tokens, *_: Any, **__: Any) -> Tokens | tuple[Tokens]:
+        (encoder,) = self.encoder
+        cross = _crossing_of(encoder) or encoder
+        state = cross(hidden_states).state
+        return (state,) if self.as_tuple else state
+
+
+class DepthBridge(Depth):
+    """Called like the depth of our own stacked model."""
+
+    has_trajectory = True
+
+    def __init__(self, encoder: OdeEncoder) -> None:
+        super().__init__(lambda: encoder.depth.field, encoder.depth.way)
+        self.encoder = (encoder,)
+
+    def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
+        (encoder,) = self.encoder
+        crossing = _crossing_of(encoder)
+        return encoder(x0, way, **options) if crossing is None else crossing(x0)
+
+    def describe(self) -> str:
+        return self.encoder[0].depth.describe()

@@ -30,8 +30,15 @@ def export_program(
     model: Askable, *, solver: str | None = None, steps: int | None = None, horizon: float | None = None
 ) -> ExportedProgram:
     """The model as a `torch.export` program that takes any batch size; solver, steps and horizon become part of it."""
-    frozen, example, dynamic = _prepare(model, solver, steps, horizon)
-    return torch.export.export(frozen, (example,), dynamic_shapes=dynamic)
+    if model.training:
+        raise ValueError("the model is in training mode, its dropout would be part of the graph; call model.eval()")
+    way = model.depth.choose(solver, steps, horizon)
+    problem = model.depth.export_problem(way or model.way)
+    if problem is not None:
+        raise ValueError(problem)
+    example = torch.zeros(2, model.config.num_channels, *model.image_size, device=next(model.parameters()).device)
+    dynamic = {"pixel_values": {0: Dim("batch")}}
+    return torch.export.export(_Logits(model, way).eval(), (example,), dynamic_shapes=dynamic)
 
 
 def export_onnx(
@@ -47,30 +54,13 @@ def export_onnx(
         import onnxscript  # noqa: F401 (torch's exporter needs it and says so less plainly)
     except ImportError as error:
         raise ImportError("ONNX export needs onnx and onnxscript; pip install 'odevit[onnx]'") from error
-    frozen, example, dynamic = _prepare(model, solver, steps, horizon)
     torch.onnx.export(
-        frozen,
-        (example,),
+        export_program(model, solver=solver, steps=steps, horizon=horizon),
+        (),
         os.fspath(path),
         dynamo=True,
         external_data=False,
         input_names=["pixel_values"],
         output_names=["logits"],
-        dynamic_shapes=dynamic,
         verbose=False,
     )
-
-
-def _prepare(
-    model: Askable, solver: str | None, steps: int | None, horizon: float | None
-) -> tuple[nn.Module, torch.Tensor, dict[str, dict[int, Dim]]]:
-    assert isinstance(model, nn.Module)
-    if model.training:
-        raise ValueError("the model is in training mode, its dropout would be part of the graph; call model.eval()")
-    way = model.depth.choose(solver, steps, horizon)
-    problem = model.depth.export_problem(way or model.way)
-    if problem is not None:
-        raise ValueError(problem)
-    like = next(model.parameters())
-    example = torch.zeros(2, model.config.num_channels, *model.image_size, device=like.device)
-    return _Logits(model, way).eval(), example, {"pixel_values": {0: Dim("batch")}}

@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageClassification
 from odevit.bundled import bundled_models
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.configuration_student import OdeStudentConfig
-from odevit.model.legacy import is_legacy_student
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.model.modeling_student import OdeStudent
+from odevit.model.origin import is_legacy_student
 from odevit.model.protocol import Askable
 
 
@@ -24,20 +24,18 @@ def load(name: str | os.PathLike[str]) -> Askable:
     Args:
         name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model.
     """
-    folder = bundled_models().get(os.fspath(name), Path(name)) if not Path(name).exists() else Path(name)
-    bundled = ", ".join(bundled_models()) or "none"
+    bundled, folder = bundled_models(), Path(name)
     if not folder.exists():
-        raise ValueError(f"{os.fspath(name)!r} is neither a folder nor a bundled model; bundled: {bundled}")
-    if is_legacy_student(folder):
-        return OdeStudent.from_pretrained(folder)
-    if not (folder / "config.json").is_file():
+        folder = bundled.get(str(name), folder)
+    legacy = is_legacy_student(folder)
+    if not legacy and not (folder / "config.json").is_file():
+        problem = "holds no config.json" if folder.exists() else "is neither a folder nor a bundled model"
         raise ValueError(
-            f"{os.fspath(name)} holds no config.json; expected the folder of a finished run, one that save_pretrained "
-            f"wrote, or a bundled model: {bundled}"
+            f"{str(name)!r} {problem}; expected the folder of a finished run, one that save_pretrained wrote, or a "
+            f"bundled model: {', '.join(bundled) or 'none'}"
         )
-    config: Any = AutoConfig.from_pretrained(folder)
     model: Any
-    if isinstance(config, OdeStudentConfig):
+    if legacy or isinstance(AutoConfig.from_pretrained(folder), OdeStudentConfig):
         model = OdeStudent.from_pretrained(folder)
     else:
         model = OdeViTForImageClassification.from_pretrained(folder, dtype=torch.float32)

@@ -5,39 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers import initialization as hf_init
 from transformers.utils import ModelOutput
 
 from odevit.bundled import bundled_models
 from odevit.depth import DEPTHS, Depth
-from odevit.field import NORMS
+from odevit.errors import shortened
+from odevit.field import NORMS, Branch, CenterNorm, Projection, spectral_
+from odevit.field.norm import TimeModulation
 from odevit.model.configuration_equation import make_field
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding
 from odevit.model.pooling import POOLINGS, ClsPooling, MeanPooling
 from odevit.model.processor import make_image_processor
 from odevit.model.protocol import Askable
-from odevit.model.weights import initialise, refuse_foreign_weights
 from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 
 @dataclass
 class OdeViTModelOutput(ModelOutput):
-    """What the encoder gives.
+    """x(T) after the final norm and one vector per image, with the whole `Solution` and what it cost.
 
-    Args:
-        last_hidden_state: x(T) after the final norm.
-        pooler_output: one vector per image.
-        hidden_states: x at every step, the start included, when asked for.
-        attentions: one map for each evaluation of the field, with gradient, when asked for.
-        trajectory: the whole `Solution`: saved states and times, penalties, status, and the way it was integrated.
-        stats: evaluations and steps.
+    Hidden states are x at every step, attentions one map for each evaluation of the field, when asked for.
     """
 
     last_hidden_state: Tokens | None = None
@@ -50,7 +46,7 @@ class OdeViTModelOutput(ModelOutput):
 
 @dataclass
 class OdeViTImageClassifierOutput(ModelOutput):
-    """What the classifier gives: `loss` (with labels) and `logits` before the encoder's outputs."""
+    """`loss` (with labels) and `logits`, with the encoder's outputs."""
 
     loss: Tensor | None = None
     logits: Logits | None = None
@@ -74,21 +70,57 @@ class OdeViTPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["VectorField"]  # noqa: RUF012 (Hugging Face expects a list)
 
     def _init_weights(self, module: nn.Module) -> None:
-        initialise(module, self.config)
+        """Initialise the tensors that a module owns itself.
+
+        Tensors that came from a checkpoint are left alone: Hugging Face marks them, and its initialisers look.
+        """
+        std = self.config.initializer_range
+        # Patches that do not overlap are a linear map, as in the field.
+        is_patching = isinstance(module, nn.Conv2d) and module.stride == module.kernel_size
+        if isinstance(module, Projection) or is_patching:
+            weight = cast(Tensor, module.weight)
+            if self.config.init == "normal":
+                hf_init.trunc_normal_(weight, std=std)
+            elif not getattr(weight, "_is_hf_initialized", False):
+                spectral_(weight)
+        elif isinstance(module, nn.Linear):
+            hf_init.trunc_normal_(module.weight, std=std)
+        elif isinstance(module, nn.Conv2d):
+            hf_init.kaiming_normal_(module.weight, nonlinearity="relu")
+        elif isinstance(module, CenterNorm | nn.LayerNorm | nn.RMSNorm):
+            hf_init.ones_(module.weight)
+        elif isinstance(module, TimeModulation):
+            hf_init.zeros_(module.weight)
+        elif isinstance(module, Branch) and module.residual_scale is not None:
+            hf_init.constant_(module.residual_scale, float(self.config.residual_scale or 0.0))
+        elif isinstance(module, Embedding):
+            for tokens in (module.cls_token, module.register_tokens, module.positions):
+                if tokens is not None:
+                    hf_init.trunc_normal_(tokens, std=std)
+        if isinstance(bias := getattr(module, "bias", None), Tensor):
+            hf_init.zeros_(bias)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a model from a folder, a hub id, or the name of a bundled one.
 
-        A checkpoint that does not fit is refused instead of completed with random numbers.
+        A checkpoint that does not fit is refused instead of completed with random numbers. A new head on an encoder's
+        checkpoint is fine: that is how one fine-tunes.
         """
-        bundled = bundled_models().get(str(pretrained_model_name_or_path))
-        if bundled is not None and not os.path.isdir(pretrained_model_name_or_path):
-            pretrained_model_name_or_path = bundled
+        if not os.path.isdir(pretrained_model_name_or_path):
+            bundled = bundled_models().get(str(pretrained_model_name_or_path))
+            pretrained_model_name_or_path = bundled or pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
         loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
         model, info = loaded
-        refuse_foreign_weights(str(pretrained_model_name_or_path), info)
+        missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
+        unexpected = sorted(info["unexpected_keys"])
+        if missing:
+            raise ValueError(
+                f"the checkpoint {pretrained_model_name_or_path} does not fit this model: {len(missing)} weights are "
+                f"missing ({shortened(missing)}) and {len(unexpected)} are of no use ({shortened(unexpected)}). "
+                "Load it with the class that its config.json names under 'architectures'"
+            )
         return (model, info) if wants_info else model
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]
@@ -103,10 +135,9 @@ class OdeViTModel(OdeViTPreTrainedModel):
 
     def __init__(self, config: OdeViTConfig) -> None:
         super().__init__(config)
-        make_norm: Any = nn.Identity if config.final_norm is None else NORMS[config.final_norm]
         self.embedding = Embedding(config)
         self.depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
-        self.norm = make_norm(config.hidden_size)
+        self.norm = nn.Identity() if config.final_norm is None else NORMS[config.final_norm](config.hidden_size)
         self.pooling = POOLINGS[config.pooling](config.hidden_size)
         self.post_init()
 
@@ -140,12 +171,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
             pixel_values: [batch, channel, height, width], normalised.
             way: how to integrate this time, as a `Way`; the weights do not change.
             solver, steps, horizon: the same in single words; what is not given is the model's own.
-            save: what to keep of the trajectory: "all", step numbers, or a `Save`.
-            penalties: costs to accumulate along the trajectory.
-            adjoint: gradients by the adjoint equation (solver `dopri5`, needs torchdiffeq).
-            stop: let each sample stop on its own: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
-                `trajectory.evaluations` says how far each went. Evaluation only.
-            read: states to logits, for a `stop` that asks the head; the classifier brings its own.
+            save, penalties, adjoint, stop, read: as for `solve`; the classifier brings its own `read`.
             depth: "equilibrium" solves for the rest point instead of integrating, with the same weights.
             output_hidden_states: keep every state; the same as save="all".
             output_attentions: keep every attention map; turns fused attention off for this call.
@@ -154,10 +180,8 @@ class OdeViTModel(OdeViTPreTrainedModel):
         self._refuse_nan(pixel_values)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_maps = self.config.output_attentions if output_attentions is None else output_attentions
-        keep = Save.parse(save)
-        keep = Save("all" if wants_states else keep.steps, keep.attentions or bool(wants_maps), keep.detach)
-
-        meaning: Depth = self.depth if depth is None else self.depth.seen_as(depth)
+        keep = Save.parse(save).also(states=bool(wants_states), attentions=bool(wants_maps))
+        meaning: Depth = self.depth.seen_as(depth)
         solution: Solution = meaning(
             self.embedding(pixel_values, interpolate_pos_encoding),
             meaning.choose(solver, steps, horizon) if way is None else way,
@@ -210,7 +234,6 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
 
     @property
     def depth(self) -> Depth:  # type: ignore[override]
-        """What depth means here."""
         return self.odevit.depth
 
     def embed(self, pixels: Pixels) -> Tokens:
@@ -226,11 +249,7 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
         return reading_of(self, state, layout or self.layout())
 
     def forward(
-        self,
-        pixel_values: Pixels,
-        labels: Tensor | None = None,
-        return_dict: bool | None = None,
-        **options: Any,
+        self, pixel_values: Pixels, labels: Tensor | None = None, return_dict: bool | None = None, **options: Any
     ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
         """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
 

@@ -18,12 +18,10 @@ from transformers.utils import ModelOutput
 from odevit.depth import Depth
 from odevit.field import VectorField
 from odevit.model.anatomy import Anatomy, answer_of, blank
-from odevit.model.bridge import Crossing, crossed_by, make_bridge
 from odevit.model.configuration_student import OdeStudentConfig
-from odevit.model.encoder import OdeEncoder
-from odevit.model.legacy import is_legacy_student, legacy_config
+from odevit.model.encoder import BlockBridge, Crossing, DepthBridge, OdeEncoder, crossed_by
 from odevit.model.modeling_odevit import reading_of
-from odevit.model.origin import describe, rebuild
+from odevit.model.origin import describe, is_legacy_student, legacy_config, rebuild
 from odevit.model.processor import PROCESSOR, make_image_processor, read_processor
 from odevit.model.protocol import Askable
 from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
@@ -67,7 +65,10 @@ class OdeStudent(PreTrainedModel, Askable):
         # First, so that the dtype of this module is that of the frozen parts.
         self.model = model.requires_grad_(False)
         self.encoder = OdeEncoder(config, self.anatomy.width, self.anatomy.layout(model) if config.positions else None)
-        self.anatomy.where.install(model, make_bridge(self.encoder, self.anatomy.own, self.anatomy.as_tuple))
+        own, as_tuple = self.anatomy.own, self.anatomy.as_tuple
+        # A Sequential answers to a loop over its members as well as to a call, so it serves for both kinds of list.
+        bridge = DepthBridge(self.encoder) if own else nn.Sequential(BlockBridge(self.encoder, as_tuple))
+        self.anatomy.where.install(model, bridge)
         self.processor: dict[str, Any] | None = None
         self._original = _Remembered(None)
         self.post_init()
@@ -82,12 +83,10 @@ class OdeStudent(PreTrainedModel, Askable):
 
     @property
     def depth(self) -> Depth:  # type: ignore[override]
-        """What depth means here."""
         return self.encoder.depth
 
     @property
     def field(self) -> VectorField:
-        """f, shared by the whole way."""
         return self.encoder.field
 
     def embed(self, pixels: Pixels) -> Tokens:
@@ -111,23 +110,20 @@ class OdeStudent(PreTrainedModel, Askable):
 
     def tokens(self, pixels: Pixels, **kwargs: Any) -> Tokens:
         """h_0, what the first block would receive, in the teacher's width; `kwargs` are for the embedding."""
-        self._refuse_masks(kwargs)
         received: list[Tokens] = []
 
-        def keep(x0: Tokens) -> Solution:
+        def receive(x0: Tokens) -> Solution:
             received.append(x0)
             return _standing_still(x0)
 
-        self._run(keep, pixels, kwargs)
+        self._run(receive, pixels, kwargs)
         return received[0]
 
     def output(self, state: Tokens, *, size: tuple[int, int] | None = None, **kwargs: Any) -> Any:
         """What the operated model makes of a state after its blocks: norm, pooling, head. With gradient.
 
-        Args:
-            state: [batch, token, dim] in the teacher's width, from anywhere on a trajectory.
-            size: height and width of the images it belongs to, when they are not the model's own.
-            kwargs: whatever else the original's forward takes.
+        The state may come from anywhere on a trajectory, in the teacher's width; `size` is that of its images, when it
+        is not the model's own; `kwargs` are whatever else the original's forward takes.
         """
         if state.ndim != 3 or state.shape[-1] != self.anatomy.width:
             raise ValueError(
@@ -183,37 +179,27 @@ class OdeStudent(PreTrainedModel, Askable):
     ) -> Any:
         """The operated model's own output for images, with `trajectory` and `stats` beside it.
 
-        Args:
-            pixel_values: [batch, channel, height, width], normalised as for the original.
-            way: how to integrate this time, as a `Way`; the weights do not change.
-            solver, steps, horizon: the same in single words; what is not given is the student's own.
-            save: what to keep of the trajectory: "all", step numbers, or a `Save`.
-            penalties: costs to accumulate along the trajectory.
-            stop: let each sample stop on its own: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`.
-            depth: "equilibrium" solves for the rest point instead of integrating.
-            output_hidden_states: every state of the trajectory, the start included, in the teacher's width.
-            output_attentions: one map for each evaluation of the field; `layout` says which token is which.
-            kwargs: whatever else the original's forward takes, masks excepted.
+        The arguments are those of `OdeViTModel`. Hidden states are in the teacher's width; in attention maps `layout`
+        says which token is which. `kwargs` are whatever else the original's forward takes, masks excepted.
         """
-        self._refuse_masks(kwargs)
         base_config = getattr(self.model, "config", None)
-        wants_states = _wanted(output_hidden_states, base_config, "output_hidden_states")
-        wants_maps = _wanted(output_attentions, base_config, "output_attentions")
-        keep = Save.parse(save)
-        keep = Save("all" if wants_states else keep.steps, keep.attentions or wants_maps, keep.detach)
-        meaning = self.depth if depth is None else self.depth.seen_as(depth)
-        way = meaning.choose(solver, steps, horizon) if way is None else way
+        asked = {
+            name: bool(getattr(base_config, f"output_{name}", False) if given is None else given)
+            for name, given in (("hidden_states", output_hidden_states), ("attentions", output_attentions))
+        }
+        way = self.depth.seen_as(depth).choose(solver, steps, horizon) if way is None else way
         height, width = pixel_values.shape[-2:]
         read = None if stop is None else lambda state: self._logits(state, (height, width), kwargs)
+        options: dict[str, Any] = {"depth": depth, "penalties": penalties, "stop": stop, "read": read}
+        options["save"] = Save.parse(save).also(states=asked["hidden_states"], attentions=asked["attentions"])
         trajectories: list[Solution] = []
 
         def integrate(x0: Tokens) -> Solution:
-            options: dict[str, Any] = {"save": keep, "penalties": penalties, "stop": stop, "read": read}
-            trajectories.append(self.encoder(x0, way, depth=depth, **options))
+            trajectories.append(self.encoder(x0, way, **options))
             return trajectories[-1]
 
         output = self._run(integrate, pixel_values, kwargs)
-        return _completed(output, trajectories[-1], wants_states, wants_maps)
+        return _completed(output, trajectories[-1], asked)
 
     def train(self, mode: bool = True) -> OdeStudent:
         """Set the equation to training; the frozen parts stay in evaluation, where the teacher's states come from."""
@@ -237,24 +223,21 @@ class OdeStudent(PreTrainedModel, Askable):
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *args: Any, original: nn.Module | None = None, **kwargs: Any
     ) -> Any:
-        """Load a student from a folder or a hub id, in evaluation mode.
+        """Load a student, in this version's format or the first one's, in evaluation mode.
 
-        Args:
-            pretrained_model_name_or_path: what `save_pretrained` wrote, in this version's format or the first one's.
-            args, kwargs: as for any model of transformers.
-            original: the model that was operated on. `unload` gives it back, and a model that cannot be built from
-                the folder alone (one that is neither transformers', timm's nor ours) is built from it.
+        `original` is the model that was operated on: `unload` gives it back, and a model that cannot be built from the
+        folder alone (one that is neither transformers', timm's nor ours) is built from it.
         """
         folder = Path(pretrained_model_name_or_path)
-        if folder.is_dir():
+        if is_legacy_student(folder):
+            kwargs["config"] = kwargs.get("config") or legacy_config(folder, original)
+        elif folder.is_dir():
             lacking = [name for name in ("config.json", "model.safetensors") if not list(folder.glob(f"{name[:5]}*"))]
-            if lacking and not is_legacy_student(folder):
+            if lacking:
                 raise ValueError(
                     f"{folder} has no {' and no '.join(lacking)}; expected a folder that OdeStudent.save_pretrained "
                     "wrote"
                 )
-            if is_legacy_student(folder) and kwargs.get("config") is None:
-                kwargs["config"] = legacy_config(folder, original)
         if original is not None:
             config: Any = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
             given, expected = describe(original)[0]["class"], config.base["class"]
@@ -300,7 +283,6 @@ class OdeStudent(PreTrainedModel, Askable):
 
     @property
     def original_parameters(self) -> int:
-        """How many parameters the original has."""
         return self.config.original_parameters
 
     def summary(self) -> str:
@@ -313,11 +295,13 @@ class OdeStudent(PreTrainedModel, Askable):
         )
 
     def print_summary(self) -> None:
-        """Print `summary`."""
         print(self.summary())
 
     def _run(self, crossing: Crossing, pixels: Pixels, kwargs: dict[str, Any]) -> Any:
         """The model's output with `crossing` in the place of the equation."""
+        masks = [name for name in MASKS if kwargs.get(name) is not None and kwargs[name] is not False]
+        if masks:
+            raise ValueError(f"{', '.join(masks)} was given, but a field looks at every token; leave it out")
         with crossed_by(self.encoder, crossing):
             return self.model(pixels, **kwargs)
 
@@ -339,11 +323,6 @@ class OdeStudent(PreTrainedModel, Askable):
         )
         return height, width
 
-    def _refuse_masks(self, kwargs: dict[str, Any]) -> None:
-        given = [name for name in MASKS if kwargs.get(name) is not None and kwargs[name] is not False]
-        if given:
-            raise ValueError(f"{', '.join(given)} was given, but a field looks at every token; leave it out")
-
 
 class _Remembered:
     """A model that is remembered but is no part: not trained, not moved, not saved, not copied along."""
@@ -360,27 +339,20 @@ def _standing_still(state: Tokens) -> Solution:
     return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))
 
 
-def _wanted(asked: bool | None, config: Any, name: str) -> bool:
-    return bool(getattr(config, name, False) if asked is None else asked)
-
-
-def _completed(output: Any, trajectory: Solution, wants_states: bool, wants_maps: bool) -> Any:
+def _completed(output: Any, trajectory: Solution, asked: dict[str, bool]) -> Any:
     """A model's output with what was asked for, and the trajectory beside it."""
-    asked: dict[str, Any] = {}
-    if wants_states:
-        asked["hidden_states"] = trajectory.states
-    if wants_maps:
-        asked["attentions"] = trajectory.attentions
+    values = {"hidden_states": trajectory.states, "attentions": trajectory.attentions}
     own = isinstance(output, ModelOutput) and is_dataclass(output)
     known = {entry.name for entry in fields(output)} if own else set()
-    homeless = [name for name in asked if name not in known]
+    homeless = [name for name, wanted in asked.items() if wanted and name not in known]
     if homeless:
         raise ValueError(
             f"{' and '.join(homeless)} were asked for, but an output of the type {type(output).__name__} has no place "
             "for them; ask states(pixel_values, save=...), or leave return_dict out"
         )
-    for name, value in asked.items():
-        output[name] = value
+    for name, wanted in asked.items():
+        if wanted:
+            output[name] = values[name]
     if own:
         # Attributes, not entries: whoever takes an output apart gets the original's tensors and nothing else.
         output.trajectory, output.stats = trajectory, trajectory.stats

@@ -1,9 +1,13 @@
-"""folder -> model, and model -> a description to build it from again: its class and its own configuration."""
+"""folder -> model, and model -> a description to build it from again: its class and its own configuration.
+
+Students that version 0.1 saved have their description in encoder.json, base.json and base/config.json.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,13 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from odevit.errors import shortened
 from odevit.model import modeling_odevit
+from odevit.model.anatomy import examine
+from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.processor import read_processor, statistics_of
+
+ENCODER = "encoder.json"
 
 
 def load_vit(source: str | Path) -> PreTrainedModel:
@@ -33,8 +43,8 @@ def load_vit(source: str | Path) -> PreTrainedModel:
         model, missing = _load(kind, source, add_pooling_layer=False)
     if missing:
         raise ValueError(
-            f"the checkpoint {source} lacks {len(missing)} weights of {kind.__name__} ({', '.join(missing[:5])}"
-            f"{', ...' if len(missing) > 5 else ''}); a teacher needs all of them"
+            f"the checkpoint {source} lacks {len(missing)} weights of {kind.__name__} ({shortened(missing)}); a "
+            "teacher needs all of them"
         )
     return model.eval()
 
@@ -48,13 +58,24 @@ def _load(kind: type[PreTrainedModel], source: str | Path, **arguments: Any) -> 
 
 def describe(model: nn.Module) -> tuple[dict[str, Any], PreTrainedConfig | None]:
     """What `rebuild` needs: library, class and arguments, and the configuration of a model of transformers."""
-    name = type(model).__name__
-    about: dict[str, Any] = {"library": type(model).__module__.partition(".")[0], "class": name, "arguments": {}}
-    if isinstance(model, PreTrainedModel) and _known_class(name) is type(model):
-        return about | {"arguments": _unsaid_arguments(model)}, model.config
-    if about["library"] == "timm":
-        about["class"], about["arguments"] = _timm_recipe(model)
-    return about, None
+    kind, library = type(model), type(model).__module__.partition(".")[0]
+    name, config, arguments = kind.__name__, None, {}
+    if isinstance(model, PreTrainedModel) and _known_class(name) is kind:
+        config = model.config
+        # What the class takes beside its configuration, read off the model.
+        masked = any(key.endswith("mask_token") for key, _ in model.named_parameters())
+        beside = {"add_pooling_layer": getattr(model, "pooler", None) is not None, "use_mask_token": masked}
+        arguments = {key: value for key, value in beside.items() if _accepts(kind, key)}
+    elif library == "timm":
+        about: Any = getattr(model, "pretrained_cfg", None) or {}
+        name = about.get("architecture", "") if isinstance(about, dict) else getattr(about, "architecture", "")
+        remembered = {
+            "num_classes": getattr(model, "num_classes", None),
+            "global_pool": getattr(model, "global_pool", None),
+            "img_size": getattr(getattr(model, "patch_embed", None), "img_size", None),
+        }
+        arguments = {key: value for key, value in remembered.items() if value is not None}
+    return {"library": library, "class": str(name or ""), "arguments": arguments}, config
 
 
 def rebuild(base: dict[str, Any], config: PreTrainedConfig | None) -> nn.Module:
@@ -83,23 +104,19 @@ def _accepts(kind: type, argument: str) -> bool:
     return argument in inspect.signature(kind).parameters
 
 
-def _unsaid_arguments(model: PreTrainedModel) -> dict[str, bool]:
-    """Arguments that a class takes beside its configuration, read off the model."""
-    arguments = {}
-    if _accepts(type(model), "add_pooling_layer"):
-        arguments["add_pooling_layer"] = getattr(model, "pooler", None) is not None
-    if _accepts(type(model), "use_mask_token"):
-        arguments["use_mask_token"] = any(name.endswith("mask_token") for name, _ in model.named_parameters())
-    return arguments
+def is_legacy_student(folder: Path) -> bool:
+    """Whether a folder holds a student in the format of version 0.1."""
+    return (folder / ENCODER).is_file() and not (folder / "config.json").is_file()
 
 
-def _timm_recipe(model: nn.Module) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of timm's create_model, as far as a model of timm remembers them."""
-    about: Any = getattr(model, "pretrained_cfg", None) or {}
-    arguments = {
-        "num_classes": getattr(model, "num_classes", None),
-        "global_pool": getattr(model, "global_pool", None),
-        "img_size": getattr(getattr(model, "patch_embed", None), "img_size", None),
-    }
-    name = about.get("architecture", "") if isinstance(about, dict) else getattr(about, "architecture", "")
-    return str(name or ""), {key: value for key, value in arguments.items() if value is not None}
+def legacy_config(folder: Path, original: nn.Module | None) -> OdeStudentConfig:
+    """What such a folder says of its student. The weights have the same names as today."""
+    equation = json.loads((folder / ENCODER).read_text())
+    equation.pop("odevit_version", None)
+    base = json.loads((folder / "base.json").read_text())
+    base_config = AutoConfig.from_pretrained(folder / "base") if (folder / "base").is_dir() else None
+    model = (rebuild(base, base_config) if original is None else original).eval()
+    # The blocks that were replaced are counted in the rebuilt model, which still has them.
+    return OdeStudentConfig(**equation).completed(
+        model, examine(model), base, base_config, statistics_of(read_processor(folder), model)
+    )

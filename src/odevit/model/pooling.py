@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from odevit.registry import Registry
@@ -15,7 +14,7 @@ POOLINGS: Registry[type[Pooling]] = Registry("pooling")
 
 
 class Pooling(nn.Module, ABC):
-    """sum_i w_i x_i, [B, N, D] -> [B, D]."""
+    """sum_i w_i x_i over CLS or over the patches, [B, N, D] -> [B, D]."""
 
     query: ClassVar[str]
     """Who looks at the image when the head does, in words."""
@@ -28,9 +27,16 @@ class Pooling(nn.Module, ABC):
     def forward(self, x: Tokens, layout: TokenLayout) -> Tensor:
         """One vector per image."""
 
-    @abstractmethod
     def weights(self, x: Tokens, layout: TokenLayout) -> Tensor:
-        """w [B, N], which sum to one."""
+        """w [B, N], which sum to one; zero for the tokens that are not read."""
+        read = layout.cls if self.needs_cls else layout.patches
+        weights = x.new_zeros(x.shape[:2])
+        weights[:, read] = self.shares(x[:, read])
+        return weights
+
+    def shares(self, read: Tokens) -> Tensor | float:
+        """w of the tokens that are read; they count alike unless a subclass weighs them."""
+        return 1.0 / read.shape[1]
 
 
 @POOLINGS.register("cls")
@@ -43,9 +49,6 @@ class ClsPooling(Pooling):
     def forward(self, x: Tokens, layout: TokenLayout) -> Tensor:
         return x[:, layout.cls].squeeze(1)
 
-    def weights(self, x: Tokens, layout: TokenLayout) -> Tensor:
-        return _at(x, layout.cls, 1.0)
-
 
 @POOLINGS.register("mean")
 class MeanPooling(Pooling):
@@ -55,9 +58,6 @@ class MeanPooling(Pooling):
 
     def forward(self, x: Tokens, layout: TokenLayout) -> Tensor:
         return x[:, layout.patches].mean(dim=1)
-
-    def weights(self, x: Tokens, layout: TokenLayout) -> Tensor:
-        return _at(x, layout.patches, 1.0 / layout.num_patches)
 
 
 @POOLINGS.register("attention")
@@ -72,14 +72,7 @@ class AttentionPooling(Pooling):
 
     def forward(self, x: Tokens, layout: TokenLayout) -> Tensor:
         patches = x[:, layout.patches]
-        weights = self.score(patches).softmax(dim=1)
-        return torch.matmul(weights.transpose(1, 2), patches).squeeze(1)
+        return (self.shares(patches)[:, None] @ patches).squeeze(1)
 
-    def weights(self, x: Tokens, layout: TokenLayout) -> Tensor:
-        return _at(x, layout.patches, self.score(x[:, layout.patches]).softmax(dim=1).squeeze(-1))
-
-
-def _at(x: Tokens, tokens: slice, values: float | Tensor) -> Tensor:
-    weights = x.new_zeros(x.shape[:2])
-    weights[:, tokens] = values
-    return weights
+    def shares(self, read: Tokens) -> Tensor:
+        return self.score(read).softmax(dim=1).squeeze(-1)

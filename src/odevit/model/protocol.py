@@ -65,7 +65,6 @@ class Askable(nn.Module):
 
     @property
     def labels(self) -> dict[int, str]:
-        """The names of the classes."""
         return {int(number): str(name) for number, name in (self.config.id2label or {}).items()}
 
     @property
@@ -87,7 +86,6 @@ class Askable(nn.Module):
 
     @property
     def parameter_count(self) -> int:
-        """How many parameters it has."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def ask(
@@ -101,8 +99,7 @@ class Askable(nn.Module):
     ) -> tuple[Logits, Solution]:
         """What the model says of images, and the trajectory that led there; the arguments are those of a call."""
         layout = self.layout(*pixels.shape[-2:])
-        meaning = self.depth if depth is None else self.depth.seen_as(depth)
-        solution = meaning(
+        solution = self.depth.seen_as(depth)(
             self.embed(pixels), way, save=save, stop=stop, read=lambda state: self.readout(state, layout)
         )
         return self.readout(solution.state, layout), solution

@@ -14,8 +14,7 @@ from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
 from odevit.analysis.rest import in_fixed_steps
 from odevit.analysis.significance import Share, quantiles
-from odevit.field import CosineAttention, DotProductAttention, Dynamics, Field, VectorField
-from odevit.field.branch import Branch
+from odevit.field import Branch, CosineAttention, DotProductAttention, Dynamics, Field, VectorField
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
 from odevit.report.page import Verdict, of_norm, share_of, small_share
 from odevit.report.section import SECTIONS, Figures, Numbers, Section

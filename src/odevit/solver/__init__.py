@@ -2,9 +2,9 @@
 
 from odevit.aliases import keep_old_names
 from odevit.solver.adaptive import AdaptiveSolver as AdaptiveSolver
+from odevit.solver.adaptive import Dopri5 as Dopri5
+from odevit.solver.adaptive import Tsit5 as Tsit5
 from odevit.solver.anderson import anderson as anderson
-from odevit.solver.embedded import Dopri5 as Dopri5
-from odevit.solver.embedded import Tsit5 as Tsit5
 from odevit.solver.exponential import ExponentialEuler as ExponentialEuler
 from odevit.solver.exponential import ExponentialHeun as ExponentialHeun
 from odevit.solver.method import SOLVERS as SOLVERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from odevit.errors import Expected, broken, number, whole
 from odevit.field.dynamics import Dynamics
-from odevit.solver.method import Solver
+from odevit.solver.method import SOLVERS, Solver
 from odevit.solver.runge_kutta import Tableau, combine
 from odevit.solver.solution import Save, Solution, Stats
 
@@ -51,13 +52,8 @@ class AdaptiveSolver(Solver):
 
     def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: Save) -> Solution:
         """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for."""
-        span = t1 - t0
-        chosen = save.chosen(stops)
-        targets = [(n, t0 + span * n / stops) for n in sorted(chosen) if n > 0]
-        if not targets or targets[-1][0] != stops:
-            targets.append((stops, t1))
+        span, chosen = t1 - t0, save.chosen(stops)
         states, times = ([x0], [t0]) if 0 in chosen else ([], [])
-
         maps: list[Tensor] = []
         if save.attentions:
             dynamics = dynamics.observed_by(maps.append)
@@ -65,20 +61,21 @@ class AdaptiveSolver(Solver):
         slope = dynamics(x, t)
         h = self._first_step(x, slope, span)
         nfe, accepted, rejected, failure = 1, 0, 0, None
-        for n, target in targets:
+        for n in sorted({*chosen, stops} - {0}):
+            target = t1 if n == stops else t0 + span * n / stops
             while failure is None and (target - t) * span > 0:
-                # A landing step is cut short by the target; the controller's own size is kept for after it.
-                landing = abs(target - t) <= abs(h)
-                trial = target - t if landing else h
                 if accepted + rejected >= self.max_steps:
                     failure = (
                         f"Stopped at t = {t:g} of {t1:g} after max_steps = {self.max_steps} steps. "
                         "Raise `max_steps`, loosen `rtol` and `atol`, or use a fixed-step solver."
                     )
                     break
+                # A landing step is cut short by the target; the controller's own size is kept for after it.
+                landing = abs(target - t) <= abs(h)
+                trial = target - t if landing else h
                 after, next_slope, error = self._try(dynamics, x, slope, t, trial)
                 nfe += self.tableau.stages - 1
-                ratio = self._ratio(error, x, after)
+                ratio = self._in_tolerances(error, torch.maximum(x.abs(), after.abs()))
                 if ratio <= 1.0:
                     x, slope, accepted = after, next_slope, accepted + 1
                     t = target if landing else t + trial
@@ -92,18 +89,16 @@ class AdaptiveSolver(Solver):
                         f"Stopped at t = {t:g} of {t1:g}: the step fell below min_step = {self.min_step:g} of the way. "
                         "The field is stiff or not smooth there: loosen the tolerances or use an exponential solver."
                     )
-            if failure is not None:
-                break
-            if n in chosen:
+            if failure is None and n in chosen:
                 states.append(x)
                 times.append(t)
         return Solution(
             state=x,
             time=t,
             stats=Stats(nfe=nfe, steps=accepted, rejected=rejected),
-            states=tuple(state.detach() for state in states) if save.detach else tuple(states),
+            states=save.kept(states),
             times=tuple(times),
-            attentions=tuple(map_.detach() for map_ in maps) if save.detach else tuple(maps),
+            attentions=save.kept(maps),
             failure=failure,
         )
 
@@ -117,21 +112,75 @@ class AdaptiveSolver(Solver):
         error = combine(torch.zeros_like(x), self.tableau.error, slopes, h)
         return after.to(x.dtype), slopes[-1], error
 
-    @torch.no_grad()
-    def _ratio(self, error: Tensor, x: Tensor, after: Tensor) -> float:
-        scale = self.atol + self.rtol * torch.maximum(x.abs(), after.abs())
-        return float((error / scale).square().mean().sqrt())
-
     def _factor(self, ratio: float) -> float:
         if ratio != ratio:  # NaN: the step left the domain of the field, take a much shorter one
             return SHRINK
         return GROW if ratio == 0.0 else min(GROW, max(SHRINK, SAFETY * ratio ** (-1.0 / self.order)))
 
-    @torch.no_grad()
     def _first_step(self, x: Tensor, slope: Tensor, span: float) -> float:
         """A hundredth of |x| / |dx/dt| in units of the tolerance (Hairer, Norsett and Wanner, II.4, first guess)."""
-        scale = self.atol + self.rtol * x.abs()
-        size, speed = float((x / scale).square().mean().sqrt()), float((slope / scale).square().mean().sqrt())
+        size, speed = self._in_tolerances(x, x.abs()), self._in_tolerances(slope, x.abs())
         guess = 0.01 * size / speed if size > 1e-5 and speed > 1e-5 else 1e-3 * abs(span)
-        guess = min(guess, abs(span))
-        return guess if span > 0 else -guess
+        return math.copysign(min(guess, abs(span)), span)
+
+    @torch.no_grad()
+    def _in_tolerances(self, vector: Tensor, magnitude: Tensor) -> float:
+        """rms(v / (atol + rtol |x|))."""
+        return float((vector / (self.atol + self.rtol * magnitude)).square().mean().sqrt())
+
+
+DOPRI_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
+DOPRI_B_LOW = (5179 / 57600, 0.0, 7571 / 16695, 393 / 640, -92097 / 339200, 187 / 2100, 1 / 40)
+TSIT_B = (0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774)
+
+
+@SOLVERS.register("dopri5")
+@dataclass(frozen=True)
+class Dopri5(AdaptiveSolver):
+    """Dormand and Prince (1980). Order 5 with an error estimate of order 4; six evaluations per step."""
+
+    order = 5
+    tableau = Tableau(
+        a=(
+            (),
+            (1 / 5,),
+            (3 / 40, 9 / 40),
+            (44 / 45, -56 / 15, 32 / 9),
+            (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+            (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+            DOPRI_B,
+        ),
+        b=(*DOPRI_B, 0.0),
+        c=(0.0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0),
+        error=tuple(high - low for high, low in zip((*DOPRI_B, 0.0), DOPRI_B_LOW, strict=True)),
+    )
+
+
+@SOLVERS.register("tsit5")
+@dataclass(frozen=True)
+class Tsit5(AdaptiveSolver):
+    """Tsitouras (2011). Order 5 with an error estimate of order 4; six evaluations per step, as Dopri5."""
+
+    order = 5
+    tableau = Tableau(
+        a=(
+            (),
+            (0.161,),
+            (-0.008480655492356989, 0.335480655492357),
+            (2.8971530571054935, -6.359448489975075, 4.3622954328695815),
+            (5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525),
+            (5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383),
+            TSIT_B,
+        ),
+        b=(*TSIT_B, 0.0),
+        c=(0.0, 0.161, 0.327, 0.9, 0.9800255409045097, 1.0, 1.0),
+        error=(
+            -0.00178001105222577714,
+            -0.0008164344596567469,
+            0.007880878010261995,
+            -0.1447110071732629,
+            0.5823571654525552,
+            -0.45808210592918697,
+            1 / 66,
+        ),
+    )

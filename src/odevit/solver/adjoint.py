@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
-from odevit.solver.embedded import Dopri5
+from odevit.solver.adaptive import Dopri5
 from odevit.solver.method import Solver
 from odevit.solver.solution import Save, Solution, Stats
 
@@ -44,25 +45,21 @@ def integrate_with_adjoint(
             "adjoint=True needs torchdiffeq, which is not installed; pip install 'odevit[solvers]'"
         ) from error
 
-    limit = solver.max_steps
-    evaluations = accepted = rejected = 0
+    limit, count = solver.max_steps, Counter[str]()
 
     class Function(torch.nn.Module):
         def forward(self, t: Tensor, x: Tensor) -> Tensor:
-            nonlocal evaluations
-            evaluations += 1
+            count["nfe"] += 1
             return dynamics(x, float(t.detach())).to(x.dtype)
 
         def callback_accept_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
-            nonlocal accepted
-            accepted += 1
+            count["accepted"] += 1
 
         def callback_reject_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
-            nonlocal rejected
-            rejected += 1
+            count["rejected"] += 1
 
         def callback_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
-            if accepted + rejected >= limit:
+            if count["accepted"] + count["rejected"] >= limit:
                 raise _GaveUpError(float(t), x)
 
     wanted = save.chosen(stops)
@@ -81,21 +78,18 @@ def integrate_with_adjoint(
             adjoint_params=tuple(tracked),
         )
     except _GaveUpError as gave_up:
-        return Solution(
-            state=gave_up.x,
-            time=gave_up.t,
-            stats=Stats(evaluations, accepted, rejected),
-            failure=(
-                f"Stopped at t = {gave_up.t:g} of {t1:g} after max_steps = {limit} steps. "
-                "Raise `max_steps` or loosen `rtol` and `atol`."
-            ),
+        failure = (
+            f"Stopped at t = {gave_up.t:g} of {t1:g} after max_steps = {limit} steps. "
+            "Raise `max_steps` or loosen `rtol` and `atol`."
         )
+        stats = Stats(count["nfe"], count["accepted"], count["rejected"])
+        return Solution(gave_up.x, gave_up.t, stats, failure=failure)
     saved = [i for i, n in enumerate(chosen) if n in wanted]
     return Solution(
         state=path[-1],
         time=t1,
-        stats=Stats(evaluations, accepted, rejected),
-        states=tuple(path[i].detach() if save.detach else path[i] for i in saved),
+        stats=Stats(count["nfe"], count["accepted"], count["rejected"]),
+        states=save.kept(path[i] for i in saved),
         times=tuple(float(grid[i]) for i in saved),
     )
 

@@ -11,13 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Where the iteration ended.
-
-    Args:
-        state: x, the best of each sample.
-        residual: |g(x) - x| / |x| there [batch].
-        evaluations: of g, for each sample.
-    """
+    """The best x of each sample, its residual |g(x) - x| / |x|, and how often g was evaluated for it."""
 
     state: Tensor
     residual: Tensor

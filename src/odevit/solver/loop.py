@@ -7,7 +7,8 @@ recomputed in stretches, and because splittings need the components of a field o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -17,8 +18,7 @@ from odevit.field.dynamics import Dynamics
 from odevit.solver.method import FixedStepSolver
 from odevit.solver.penalty import Penalty, Step
 from odevit.solver.solution import Save, Solution, Stats
-from odevit.solver.stop import Departures, Stop
-from odevit.tokens import Logits
+from odevit.solver.stop import Departures
 
 BRANCHING = 4
 """Into how many stretches checkpointing cuts a stretch of steps, and each of those again.
@@ -37,82 +37,65 @@ class Stretch(NamedTuple):
     attentions: tuple[Tensor, ...]
 
 
+@dataclass
 class FixedStepLoop:
     """x_{n+1} = step(x_n) over a uniform grid of N steps from t0 to t1."""
 
-    def __init__(
-        self,
-        dynamics: Dynamics,
-        solver: FixedStepSolver,
-        steps: int,
-        t0: float,
-        t1: float,
-        save: Save,
-        penalties: Mapping[str, Penalty],
-        checkpointing: bool,
-        stop: Stop | None = None,
-        read: Callable[[Tensor], Logits] | None = None,
-    ) -> None:
-        self.dynamics, self.solver, self.steps, self.t0, self.t1 = dynamics, solver, steps, t0, t1
-        self.save, self.penalties, self.checkpointing, self.stop, self.read = save, penalties, checkpointing, stop, read
+    dynamics: Dynamics
+    solver: FixedStepSolver
+    steps: int
+    t0: float
+    t1: float
+    save: Save
+    penalties: Mapping[str, Penalty]
+    checkpointing: bool
+    departures: Departures | None
+
+    def __post_init__(self) -> None:
         # Decided once for a whole solve, not at every step.
-        self._h = (t1 - t0) / steps
-        self._saved = save.chosen(steps)
-        self._running = {name: penalty for name, penalty in penalties.items() if penalty.is_running()}
-        self._watched = save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
-        self._noisy = any(penalty.draws_noise for penalty in self._running.values())
+        self._h = (self.t1 - self.t0) / self.steps
+        self._saved = self.save.chosen(self.steps)
+        self._running = {name: penalty for name, penalty in self.penalties.items() if penalty.is_running()}
+        self._watched = self.save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
 
     def run(self, x0: Tensor) -> Solution:
-        """Integrate from `x0`."""
         evaluations = self.solver.evaluations(len(self.dynamics.components))
-        if self.stop is not None:
-            return self._until(x0, self.stop, evaluations)
         costs = tuple(x0.new_zeros(()) for _ in self._running)
         end = self._walk(x0, costs, 0, self.steps, self.checkpointing)
+        if self.departures is not None:
+            taken = self.departures.taken
+            most = int(taken.max())
+            return Solution(
+                state=self.departures.final,
+                time=self._time(most),
+                stats=Stats(nfe=most * evaluations, steps=most),
+                evaluations=taken * evaluations,
+                stop_times=taken * self._h,
+            )
         return Solution(
             state=end.x,
             time=self.t1,
             stats=Stats(nfe=self.steps * evaluations, steps=self.steps),
-            states=((self._kept(x0),) if 0 in self._saved else ()) + end.states,
+            states=self.save.kept([x0] if 0 in self._saved else []) + end.states,
             times=tuple(self._time(n) for n in sorted(self._saved)),
             attentions=end.attentions,
             penalties=self._totals(end),
         )
 
-    def _until(self, x0: Tensor, stop: Stop, evaluations: int) -> Solution:
-        """Every sample only as far as it needs."""
-        departures = Departures(stop, self.read, x0, self.steps, self._h)
-        self._walk(x0, (), 0, self.steps, False, departures)
-        taken = departures.taken
-        most = int(taken.max())
-        return Solution(
-            state=departures.final,
-            time=self._time(most),
-            stats=Stats(nfe=most * evaluations, steps=most),
-            evaluations=taken * evaluations,
-            stop_times=taken * self._h,
-        )
-
-    def _walk(
-        self,
-        x: Tensor,
-        costs: tuple[Tensor, ...],
-        first: int,
-        last: int,
-        recompute: bool,
-        departures: Departures | None = None,
-    ) -> Stretch:
+    def _walk(self, x: Tensor, costs: tuple[Tensor, ...], first: int, last: int, recompute: bool) -> Stretch:
         """Steps `first` to `last`; recomputed in the backward pass, they are cut into shorter stretches of the same."""
         states: list[Tensor] = []
         attentions: list[Tensor] = []
         if recompute:
-            for start, end in _cut(first, last):
+            pieces = min(BRANCHING, last - first)
+            edges = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+            # The dropout masks of the trajectory were drawn before it: only a penalty can be random in a step.
+            noisy = any(penalty.draws_noise for penalty in self._running.values())
+            for start, end in itertools.pairwise(edges):
                 # The state is an argument of its own: inside a tuple checkpoint would keep every one of them alive.
-                # The dropout masks of the trajectory were drawn before it: only a penalty can be random in a step.
                 part = checkpoint(
-                    self._walk, x, costs, start, end, end - start > 1,
-                    use_reentrant=False, preserve_rng_state=self._noisy,
-                )  # fmt: skip
+                    self._walk, x, costs, start, end, end - start > 1, use_reentrant=False, preserve_rng_state=noisy
+                )
                 x, costs = part.x, part.costs
                 states.extend(part.states)
                 attentions.extend(part.attentions)
@@ -131,11 +114,11 @@ class FixedStepLoop:
                     for cost, penalty in zip(costs, self._running.values(), strict=True)
                 )
             if n + 1 in self._saved:
-                states.append(self._kept(x))
+                states.extend(self.save.kept([x]))
             if self.save.attentions:
-                attentions.extend(self._kept(map_) for map_ in maps)
-            if departures is not None:
-                x, dynamics = departures.after(n + 1, before, x, dynamics)
+                attentions.extend(self.save.kept(maps))
+            if self.departures is not None:
+                x, dynamics = self.departures.after(n + 1, before, x, dynamics)
                 if len(x) == 0:
                     break
         return Stretch(x, costs, tuple(states), tuple(attentions))
@@ -152,13 +135,3 @@ class FixedStepLoop:
 
     def _time(self, n: int) -> float:
         return self.t0 + (self.t1 - self.t0) * n / self.steps
-
-    def _kept(self, tensor: Tensor) -> Tensor:
-        return tensor.detach() if self.save.detach else tensor
-
-
-def _cut(first: int, last: int) -> list[tuple[int, int]]:
-    """`BRANCHING` nearly equal stretches of first..last."""
-    pieces = min(BRANCHING, last - first)
-    edges = [first + (last - first) * i // pieces for i in range(pieces + 1)]
-    return list(itertools.pairwise(edges))

@@ -16,14 +16,7 @@ PENALTIES: Registry[type[Penalty]] = Registry("penalty")
 
 @dataclass(frozen=True)
 class Step:
-    """One step as a penalty sees it, with gradient. Gone when the next one begins.
-
-    Args:
-        dynamics: the equation.
-        t, h: when the step began and how long it was.
-        before, after: the states at its two ends.
-        attentions: the maps that were made on the way.
-    """
+    """One step as a penalty sees it, with gradient: it began at t and was h long. Gone when the next one begins."""
 
     dynamics: Dynamics
     t: float

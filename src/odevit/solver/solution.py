@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -31,13 +31,13 @@ class Save:
         """`None`, "all", a sequence of step numbers, or a `Save`."""
         if isinstance(save, Save):
             return save
-        if save is None:
-            return cls()
-        if isinstance(save, str):
-            if save != "all":
-                raise ValueError(f"save={save!r}; expected 'all', a sequence of step numbers, or a Save(...)")
-            return cls(steps="all")
-        return cls(steps=tuple(save))
+        if isinstance(save, str) and save != "all":
+            raise ValueError(f"save={save!r}; expected 'all', a sequence of step numbers, or a Save(...)")
+        return cls(save if isinstance(save, str) else tuple(() if save is None else save))
+
+    def also(self, *, states: bool, attentions: bool) -> Save:
+        """The same, and every state, or every attention map."""
+        return replace(self, steps="all" if states else self.steps, attentions=self.attentions or attentions)
 
     def chosen(self, steps: int) -> frozenset[int]:
         """The step numbers to keep out of 0..`steps`."""
@@ -51,16 +51,16 @@ class Save:
             )
         return frozenset(self.steps)
 
+    def kept(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """States or maps as they are kept: with their graph, or cut off from it."""
+        return tuple(tensor.detach() if self.detach else tensor for tensor in tensors)
+
 
 @dataclass(frozen=True)
 class Stats:
-    """What a solve cost.
+    """What a solve cost: `nfe` evaluations of the field, and steps; an adaptive solver may have thrown some away.
 
-    Args:
-        nfe: evaluations of the field. A splitting that evaluates one component more often than another counts the
-            larger number.
-        steps: steps that were accepted.
-        rejected: steps that an adaptive solver tried and threw away.
+    A splitting that evaluates one component more often than another counts the larger number.
     """
 
     nfe: int
@@ -73,9 +73,7 @@ class Solution:
     """x(t1), what was asked to be kept, what it cost, and whether it can be trusted.
 
     Args:
-        state: the final state; after a failure, the last one reached.
-        time: the time of `state`.
-        stats: evaluations and steps.
+        state, time: the final state and its time; after a failure, the last one reached.
         states, times: the states asked for and their times.
         attentions: the attention maps, one for each evaluation, when asked for.
         penalties: what each penalty came to: its mean over time, and its cost at the end.

@@ -21,11 +21,8 @@ STOPS: Registry[type[Stop]] = Registry("stop")
 class Moment:
     """What a criterion sees after a step of length h, for the samples that are still on their way.
 
-    Args:
-        h: the length of the step.
-        before, after: the states at its two ends.
-        logits: what the head says of the last states, the newest last: after the first step two, then three. Empty
-            unless the criterion asks for them.
+    `logits` are what the head says of the last states, the newest last: after the first step two, then three. Empty
+    unless the criterion asks for them.
     """
 
     h: float
@@ -58,7 +55,7 @@ class VelocityStop(Stop):
 
     def __call__(self, moment: Moment) -> Tensor:
         moved = (moment.after - moment.before).flatten(1).norm(dim=1)
-        return moved < self.tolerance * moment.h * moment.after.flatten(1).norm(dim=1)
+        return moved < self.tolerance * abs(moment.h) * moment.after.flatten(1).norm(dim=1)
 
 
 @STOPS.register("kl")

@@ -39,12 +39,10 @@ class Way:
 
     @property
     def method(self) -> Solver:
-        """The solver itself."""
         return make_solver(self.solver)
 
     @property
     def name(self) -> str:
-        """The solver's name."""
         return self.solver if isinstance(self.solver, str) else SOLVERS.name_of(type(self.solver))
 
     @property
