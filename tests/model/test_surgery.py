@@ -400,10 +400,11 @@ def test_a_student_stops_by_itself(name, width):
 
 @pytest.mark.parametrize("name", ["vit-classifier", "odevit"])
 def test_a_student_has_a_rest_point(name):
-    student = get_ode_model(make(name), **RESTING).eval()
+    # A leak that is strong against any random field: there is one rest point, whatever the weights are.
+    student = get_ode_model(make(name), **{**RESTING, "leak": 4.0, "steps": 24}).eval()
     pixels = images()
     with torch.no_grad():
-        far = student(pixels, steps=400, horizon=300.0).logits
+        far = student(pixels, steps=400, horizon=150.0).logits
         torch.testing.assert_close(student(pixels, depth="equilibrium").logits, far, rtol=2e-2, atol=5e-3)
 
 

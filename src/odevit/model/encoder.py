@@ -167,8 +167,8 @@ class BlockBridge(nn.Module):
 
     def forward(self, hidden_states: Tokens, *_: Any, **__: Any) -> Tokens | tuple[Tokens]:
         (encoder,) = self.encoder
-        cross = _crossing_of(encoder) or encoder
-        state = cross(hidden_states).state
+        crossing = _crossing_of(encoder)
+        state = (encoder(hidden_states) if crossing is None else crossing(hidden_states)).state
         return (state,) if self.as_tuple else state
 
 
