@@ -347,7 +347,7 @@ def test_the_best_weights_are_exchanged_in_one_move(tmp_path, monkeypatch):
 def test_learning_curves_draw_what_was_logged(finished, monkeypatch):
     from matplotlib.figure import Figure
 
-    from odevit.train.curves import draw_curves
+    from odevit.train.record import draw_curves
 
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))

@@ -16,12 +16,10 @@ from transformers.trainer_callback import ProgressCallback
 
 from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
-from odevit.train.card import write_card
-from odevit.train.curves import draw_curves
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
-from odevit.train.record import device_name, make_record
-from odevit.train.splits import evaluation_batches
+from odevit.train.record import device_name, draw_curves, make_record, write_card
+from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
 from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
 
@@ -149,7 +147,8 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
     record |= task.facts()
     draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
-    write_card(folder.own("README.md"), task.card(record, score), record)
+    batch = min(EVALUATION_BATCH, score.images)
+    write_card(folder.own("README.md"), task.card, task=task, record=record, score=score, batch=batch)
     # Written last: a run with a record is finished.
     folder.own(RECORD).write_text(json.dumps(record, indent=2) + "\n")
     folder.remove(CHECKPOINTS)

@@ -15,7 +15,6 @@ from transformers import TrainerCallback
 
 from odevit.data import Batches, DataSet
 from odevit.solver import Way
-from odevit.train.card import Card
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
@@ -74,16 +73,14 @@ class Task(ABC, Generic[R]):
     """Draws the way of each batch; None where there is no way to choose."""
     callbacks: Sequence[TrainerCallback] = field(init=False, default=())
 
+    card: ClassVar[str]
+    """The template of its model card, within the package."""
     score_label: ClassVar[str] = "validation accuracy (%)"
     """What the best network is selected by, for the axis of the learning curves."""
 
     @abstractmethod
     def build(self) -> None:
         """Load or make data, network, batches and sampler."""
-
-    @abstractmethod
-    def card(self, record: dict[str, Any], score: Score) -> Card:
-        """The model card of the finished run."""
 
     @cached_property
     def place(self) -> Place:
