@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.distill.alignment import Alignment
+from odevit.distill.distillation import DistillObjective
 from odevit.distill.features import TeacherCache
-from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.model import OdeStudent
 from odevit.model.anatomy import answer_of

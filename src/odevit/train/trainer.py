@@ -17,13 +17,12 @@ from transformers import Trainer, TrainingArguments
 
 from odevit.data import Batches
 from odevit.solver import Way
-from odevit.train.average import WeightAverage
 from odevit.train.callbacks import DivergenceGuard
 from odevit.train.captured import CapturedStep
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
-from odevit.train.optimisers import make_optimiser
+from odevit.train.optimisers import WeightAverage, make_optimiser
 from odevit.train.recipe import TrainRecipe
 from odevit.train.ways import WaySampler
 
@@ -77,14 +76,7 @@ class OdeViTTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            self.optimizer = make_optimiser(
-                self.network if model is None else model,
-                name=self.recipe.optimizer,
-                learning_rate=self.recipe.learning_rate,
-                weight_decay=self.recipe.weight_decay,
-                muon_learning_rate=self.recipe.muon_learning_rate,
-                muon_weight_decay=self.recipe.muon_weight_decay,
-            )
+            self.optimizer = make_optimiser(self.network if model is None else model, self.recipe)
         return self.optimizer
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
