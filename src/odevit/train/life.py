@@ -15,7 +15,7 @@ from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import ProgressCallback
 
 from odevit.field import Branch
-from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
+from odevit.train.callbacks import DivergenceGuard, RunLog
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
 from odevit.train.record import device_name, draw_curves, make_record, write_card
@@ -89,9 +89,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         disable_tqdm=not sys.stderr.isatty(),
         ddp_find_unused_parameters=False,
     )
-    trainer = OdeViTTrainer(
-        task.network, args, recipe=t, batches=task.batches, validation=task.validation, sampler=task.sampler
-    )
+    trainer = OdeViTTrainer(task, args)
     if t.compile:
         compile_field(task.network)
     trainer.remove_callback(PrinterCallback)
@@ -99,8 +97,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         trainer.remove_callback(ProgressCallback)
     callbacks: list[TrainerCallback] = [
         DivergenceGuard(checkpoints),
-        MetricsFile(folder.path / "metrics.jsonl"),
-        ProgressLines(t.epochs),
+        RunLog(folder.path / "metrics.jsonl", t.epochs),
         *task.callbacks,
     ]
     if "tensorboard" in recipe.loggers and task.place.is_main:

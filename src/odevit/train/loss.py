@@ -1,4 +1,4 @@
-"""L = cross entropy + sum_i w_i r_i: what a step of training makes smaller, and the penalties r_i as keys of a recipe."""
+"""L = cross entropy + sum_i w_i r_i: what a step of training makes smaller, and the keys of a recipe that say so."""
 
 from __future__ import annotations
 

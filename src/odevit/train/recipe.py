@@ -18,6 +18,7 @@ from odevit.solver import PENALTIES, SOLVERS, FixedStepSolver
 from odevit.train.loss import Penalised
 
 LOGGERS = ("tensorboard", "trackio", "wandb")
+HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
 SHARE = Expected("a share in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1)
 
 # Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
@@ -182,9 +183,7 @@ class Recipe:
             *(problem for logger in self.loggers for problem in choice("loggers", logger, LOGGERS)),
             *(f"train.{problem}" for problem in broken(t, TRAIN_RULES)),
             *t.penalty_problems("train"),
-            *Expected("a share in (0, 1)", number(above=0, below=1).fine).problem(
-                "data.validation", self.data.validation
-            ),
+            *HELD_OUT.problem("data.validation", self.data.validation),
         ]
         missing = [logger for logger in self.loggers if logger in LOGGERS and find_spec(logger) is None]
         problems += [f"loggers: {logger} is not installed; pip install {logger}" for logger in missing]
