@@ -35,22 +35,18 @@ def distill_recipe(
 ) -> Path:
     """Distil a teacher into a student as the recipe says and give back the student's folder.
 
-    Args:
-        recipe: of the distillation.
-        command: what was typed, for the record.
-        then: called at the end, in the main process, with the finished task, which still holds the student with its
-            best weights, the teacher, the data and the alignment: to write a report, say.
+    At the end `then` is called, in the main process, with the finished task, which still holds the student with its
+    best weights, the teacher, the data and the alignment: to write a report, say.
     """
     task = DistillTask(recipe)
     folder = run(task, command)
     if recipe.compare:
         trained_part(task, "scratch")
-    if task.place.is_main:
-        if recipe.compare:
+        if task.place.is_main:
             rows = comparison(folder)
             task.folder.own("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
-        if then is not None:
-            then(task)
+    if then is not None and task.place.is_main:
+        then(task)
     return folder
 
 

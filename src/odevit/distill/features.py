@@ -36,9 +36,7 @@ class CachedFeatures:
 class TeacherCache:
     """index -> (h_l, logits): reads what `cache_features` wrote, one array [image, token, dim] per layer.
 
-    Args:
-        folder: of the features.
-        teacher: when given, the cache is refused unless these are the weights that made it.
+    With a `teacher`, the cache is refused unless these are the weights that made it.
     """
 
     def __init__(self, folder: str | Path, teacher: Teacher | None = None) -> None:
@@ -85,7 +83,6 @@ def cache_features(
     A folder that holds the features of the same teacher, images and layers already is left as it is.
 
     Args:
-        teacher: of the features.
         batches: tensors of pixels, tuples that begin with one, or mappings with "pixel_values"; not shuffled and not
             augmented, because features are looked up by the number of the image.
         folder: where to; one folder per teacher and set of images.

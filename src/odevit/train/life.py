@@ -25,14 +25,10 @@ from odevit.train.trainer import OdeViTTrainer
 
 
 def run(task: Task[Any], command: str = "") -> Path:
-    """Train what the task builds and give back its folder.
+    """Train what the task builds and give back its folder; the record keeps the `command` that was typed.
 
     The folder ends with weights, configuration, image processor, recipe, metrics, curves, record and model card. The
     finished task still holds the network, with its best weights, and the data.
-
-    Args:
-        task: what to train; see `Task`.
-        command: what was typed, for the record.
     """
     recipe = task.recipe
     recipe.check()

@@ -92,12 +92,7 @@ class BatchLoss:
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """The network's own loss of a batch, plus what its trajectory costs.
-
-    Args:
-        weights: of the penalties, by name.
-        penalties: what the solver's loop accumulates, by the same names.
-    """
+    """The network's own loss of a batch, plus what its trajectory costs: penalties and their weights by name."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)

@@ -30,13 +30,9 @@ def read_data(recipe: Recipe, image_size: int) -> DataSet:
 
 
 def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None = None) -> DataSet:
-    """The data that a run was trained on, read and split in the same way, or the data given.
+    """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
-    Args:
-        run: the folder of the run.
-        data: a name, folder or hub id; the run's own data unless given.
-        image_size: that the model takes.
-        cache: a folder to keep decoded images in.
+    Decoded images are kept in the folder `cache`, for the next time.
     """
     recipe = Path(run) / "recipe.yaml"
     settings: dict[str, Any] = yaml.safe_load(recipe.read_text())["data"] if recipe.exists() else {}
