@@ -153,11 +153,11 @@ def test_cached_features_are_those_of_the_teacher(tmp_path):
     expected = teacher(pixels)
     assert len(cache) == 7
     order = [6, 0, 3, 2]
-    found = TeacherCache(tmp_path, teacher)[order]
-    assert set(found.states) == {1, 3}
-    for layer, states in found.states.items():
+    features = TeacherCache(tmp_path, teacher)[order]
+    assert set(features.states) == {1, 3}
+    for layer, states in features.states.items():
         torch.testing.assert_close(states, expected.states[layer][order], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(features.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
     assert cache[4].states[1].shape == (1, 17, 32)
     assert cache[torch.tensor([1, 1])].logits.shape == (2, 5)
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".npy"}

@@ -12,12 +12,12 @@ from tests.model.tiny import tiny_images, tiny_model
 @pytest.mark.parametrize("shape", [(16, 16), (8, 32), (40, 10)])
 def test_orthogonalise_brings_singular_values_near_one_and_keeps_directions(shape):
     matrices = torch.randn(3, *shape)
-    found = orthogonalise(matrices)
-    values = torch.linalg.svdvals(found)
+    nearest = orthogonalise(matrices)
+    values = torch.linalg.svdvals(nearest)
     assert values.min() > 0.5
     assert values.max() < 1.3
     u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
-    alignment = (found * (u @ vh)).sum((-2, -1)) / min(shape)
+    alignment = (nearest * (u @ vh)).sum((-2, -1)) / min(shape)
     assert (alignment > 0.8).all()
 
 

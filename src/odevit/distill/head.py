@@ -15,11 +15,10 @@ from odevit.distill.teacher import Teacher
 from odevit.model.processor import PROCESSOR
 from odevit.solver import Solution, Stats, Way
 from odevit.tokens import Logits, Pixels
-from odevit.train.evaluate import Score
 from odevit.train.life import run
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe
-from odevit.train.splits import read_data
+from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
@@ -85,18 +84,11 @@ class HeadTask(Task[Recipe]):
         body = Teacher(recipe.teacher)
         self.data = body.normalised(read_data(recipe, body.square_size))
         set_seed(recipe.seed)
-        labels = dict(enumerate(self.data.classes))
         model = AutoModelForImageClassification.from_pretrained(
-            recipe.teacher,
-            id2label=labels,
-            label2id={name: number for number, name in labels.items()},
-            ignore_mismatched_sizes=True,
+            recipe.teacher, **label_names(self.data), ignore_mismatched_sizes=True
         )
         self.network = HeadOnly(model, body.num_layers, body.processor)
         self.make_batches(self.data)
-
-    def closing(self, score: Score) -> str:
-        return f"test top-1 {score.top1:.2%}"
 
 
 def train_head(recipe: Recipe, command: str = "") -> Path:

@@ -12,7 +12,7 @@ from odevit.data import DataSet
 from odevit.model import OdeViTConfig, OdeViTForImageClassification
 from odevit.train.life import run
 from odevit.train.recipe import Recipe
-from odevit.train.splits import read_data
+from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 
@@ -41,20 +41,20 @@ class ClassifierTask(Task[Recipe]):
 
 def make_model(recipe: Recipe, settings: dict[str, Any], data: DataSet) -> OdeViTForImageClassification:
     """A new model with the data's classes and pixel statistics, or the one to start from."""
-    names = dict(enumerate(data.classes))
-    labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-    pixels = {"image_mean": list(data.mean), "image_std": list(data.std), "num_channels": data.channels}
+    known = {"image_mean": list(data.mean), "image_std": list(data.std), "num_channels": data.channels}
+    known |= label_names(data)
     if recipe.init_from is None:
         settings = {key: value for key, value in settings.items() if key != "num_labels"}
-        model = OdeViTForImageClassification(OdeViTConfig(**{**settings, **pixels, **labels}))
+        model = OdeViTForImageClassification(OdeViTConfig(**{**settings, **known}))
     else:
         model = OdeViTForImageClassification.from_pretrained(recipe.init_from, dtype=torch.float32)
-        if model.config.num_labels != len(names):
+        head = model.config.num_labels
+        if head != data.num_classes:
             raise ValueError(
-                f"the data has {len(names)} classes, the head of {recipe.init_from} has {model.config.num_labels}; "
+                f"the data has {data.num_classes} classes, the head of {recipe.init_from} has {head}; "
                 "start from an encoder (save model.odevit to a folder of its own and pass that), which gets a new head"
             )
-        model.config.update({**pixels, **labels})
+        model.config.update(known)
     if recipe.train.checkpointing:
         model.gradient_checkpointing_enable()
     return model

@@ -29,6 +29,12 @@ def read_data(recipe: Recipe, image_size: int) -> DataSet:
     return load_data(recipe.data.source, **{**options, "image_size": recipe.data.image_size or image_size})
 
 
+def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
+    """The classes as the configurations of Hugging Face take them."""
+    names = dict(enumerate(data.classes))
+    return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+
+
 def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None = None) -> DataSet:
     """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
