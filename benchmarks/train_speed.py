@@ -49,7 +49,7 @@ def timed(trainer, device):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     updates = trainer.state.global_step
-    ways = [trainer.sampler.draw(update) for update in range(updates)] if trainer.sampler else []
+    ways = [trainer.task.sampler.draw(update) for update in range(updates)] if trainer.task.sampler else []
     return seconds, updates, sum(way.steps for way in ways) or updates * trainer.network.config.steps
 
 
@@ -72,11 +72,11 @@ def main():
         figures["compile_and_capture_seconds"] = time.perf_counter() - started
         timed(trainer, device)  # the first call also sets the optimiser up
         for name in ("real", "repeated", "real", "repeated"):
-            own = trainer.batches
+            own = task.batches
             if name == "repeated":
-                trainer.batches = Repeated(own)
+                task.batches = Repeated(own)
             seconds, updates, drawn = timed(trainer, device)
-            trainer.batches = own
+            task.batches = own
             images = updates * recipe.train.batch_size
             figures.setdefault(name, []).append(
                 {

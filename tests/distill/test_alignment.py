@@ -21,8 +21,8 @@ def states(lengths, batch=3, tokens=4, dim=5):
 
 
 def test_distances_are_measured():
-    found = layer_distances([states([1.0, 2.0, 0.5]), states([1.0, 2.0, 0.5], batch=7)])
-    assert found == pytest.approx((1.0, 2.0, 0.5), rel=1e-5)
+    distances = layer_distances([states([1.0, 2.0, 0.5]), states([1.0, 2.0, 0.5], batch=7)])
+    assert distances == pytest.approx((1.0, 2.0, 0.5), rel=1e-5)
 
 
 def test_only_the_chosen_tokens_count():
@@ -52,10 +52,10 @@ def test_measured_distances_give_the_indices_computed_by_hand():
 @pytest.mark.parametrize("steps", [5, 6, 12, 100])
 def test_indices_are_strictly_increasing_and_end_at_the_end(kind, steps):
     alignment = Alignment(kind, (1e-6, 10.0, 1e-6, 1e-6, 3.0), temperature=0.1)
-    found = alignment.indices(steps)
-    assert all(a < b for a, b in pairwise(found))
-    assert found[0] >= 1
-    assert found[-1] == steps
+    meetings = alignment.indices(steps)
+    assert all(a < b for a, b in pairwise(meetings))
+    assert meetings[0] >= 1
+    assert meetings[-1] == steps
 
 
 def test_temperature_goes_from_one_layer_to_uniform():

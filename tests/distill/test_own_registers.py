@@ -6,8 +6,7 @@ import torch
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
 from odevit.distill.bound_stopping import BoundStopping
-from odevit.distill.distillation import StoppingRecipe, compose_distillation
-from odevit.distill.objective import DistillObjective
+from odevit.distill.distillation import DistillObjective, StoppingRecipe, compose_distillation
 from odevit.distill.step import Distillation
 from odevit.model import get_ode_model
 from odevit.objectives import attention_kl, attention_l1

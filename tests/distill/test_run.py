@@ -242,8 +242,8 @@ def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(
         return ordinary(self, pixel_values, attentions)
 
     monkeypatch.setattr(Teacher, "forward", counted)
-    kept = losses_of(distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
-    assert kept == pytest.approx(asked, rel=1e-2)
+    read = losses_of(distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
+    assert read == pytest.approx(asked, rel=1e-2)
     assert calls.count(128) <= 16, "a pass to keep, alignment and scores; not one for each of the 20 training batches"
 
 

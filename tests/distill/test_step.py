@@ -7,8 +7,8 @@ import torch
 
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
+from odevit.distill.distillation import DistillObjective
 from odevit.distill.head import head_parameters
-from odevit.distill.objective import DistillObjective
 from odevit.distill.step import Distillation
 from odevit.model import get_ode_model
 from odevit.objectives import jasmin, path_matching

@@ -153,20 +153,20 @@ def test_cached_features_are_those_of_the_teacher(tmp_path):
     expected = teacher(pixels)
     assert len(cache) == 7
     order = [6, 0, 3, 2]
-    found = TeacherCache(tmp_path, teacher)[order]
-    assert set(found.states) == {1, 3}
-    for layer, states in found.states.items():
+    features = TeacherCache(tmp_path, teacher)[order]
+    assert set(features.states) == {1, 3}
+    for layer, states in features.states.items():
         torch.testing.assert_close(states, expected.states[layer][order], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(features.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
     assert cache[4].states[1].shape == (1, 17, 32)
     assert cache[torch.tensor([1, 1])].logits.shape == (2, 5)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".npy"}
 
 
 def test_a_cache_is_kept_or_refused(tmp_path):
     teacher, pixels = Teacher(make("vit")), images(batch=4)
     first = cache_features(teacher, [pixels], tmp_path, samples=4)
-    assert first.index.dtype == "float16"
+    assert first.index["dtype"] == "float16"
     assert first[0].logits is None
     torch.testing.assert_close(first[2].states[3][0], teacher.states(pixels)[3][2], atol=2e-2, rtol=1e-2)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -178,6 +178,9 @@ def test_a_cache_is_kept_or_refused(tmp_path):
     assert fingerprint(other) != fingerprint(teacher)
     with pytest.raises(ValueError, match="were made by another teacher"):
         TeacherCache(tmp_path, other)
+    (tmp_path / "index.json").write_text(json.dumps({**first.index, "ends": [4], "odevit_version": "0.1.0"}))
+    with pytest.raises(ValueError, match=r"in the format of odevit 0\.1\.0; delete them"):
+        cache_features(teacher, [pixels], tmp_path, samples=4)
 
 
 def test_what_cannot_be_cached(tmp_path):

@@ -38,8 +38,8 @@ def test_replay_equals_an_ordinary_pass(compiled):
     for (data, way), (loss, gradients) in zip(passes, expected, strict=True):
         model.zero_grad()  # as the Trainer does: sets gradients to None
         assert captured(data, way).item() == pytest.approx(loss, rel=1e-4)
-        for found, wanted in zip([p.grad for p in model.parameters()], gradients, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+        for gradient, expected in zip([p.grad for p in model.parameters()], gradients, strict=True):
+            torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_weights_may_change_between_replays():

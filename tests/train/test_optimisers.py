@@ -4,20 +4,20 @@ import pytest
 import torch
 from torch import nn
 
-from odevit.train.average import WeightAverage
-from odevit.train.optimisers import Muon, Together, make_optimiser, orthogonalise
+from odevit.train import TrainRecipe
+from odevit.train.optimisers import Muon, Together, WeightAverage, make_optimiser, orthogonalise
 from tests.model.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (8, 32), (40, 10)])
 def test_orthogonalise_brings_singular_values_near_one_and_keeps_directions(shape):
     matrices = torch.randn(3, *shape)
-    found = orthogonalise(matrices)
-    values = torch.linalg.svdvals(found)
+    nearest = orthogonalise(matrices)
+    values = torch.linalg.svdvals(nearest)
     assert values.min() > 0.5
     assert values.max() < 1.3
     u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
-    alignment = (found * (u @ vh)).sum((-2, -1)) / min(shape)
+    alignment = (nearest * (u @ vh)).sum((-2, -1)) / min(shape)
     assert (alignment > 0.8).all()
 
 
@@ -53,7 +53,7 @@ def test_decay_bounds_the_weights_of_muon():
 
 def test_muon_takes_the_inner_matrices_and_adamw_the_rest():
     model = tiny_model(tokenizer="conv", pooling="attention")
-    optimiser = make_optimiser(model, name="muon", learning_rate=1e-3, weight_decay=0.1)
+    optimiser = make_optimiser(model, TrainRecipe(optimizer="muon", learning_rate=1e-3, weight_decay=0.1))
     muon, adamw = optimiser.optimisers
     names = {id(p): name for name, p in model.named_parameters()}
     inner = {names[id(p)] for group in muon.param_groups for p in group["params"]}
@@ -66,10 +66,10 @@ def test_muon_takes_the_inner_matrices_and_adamw_the_rest():
 
 def test_a_schedule_reaches_every_part_also_after_loading():
     model = tiny_model()
-    optimiser = make_optimiser(model, name="muon", learning_rate=1e-3, weight_decay=0.1)
+    optimiser = make_optimiser(model, TrainRecipe(optimizer="muon", learning_rate=1e-3, weight_decay=0.1))
     model(tiny_images(), torch.tensor([0, 1, 2])).loss.backward()
     optimiser.step()
-    again = make_optimiser(model, name="muon", learning_rate=1.0, weight_decay=0.1)
+    again = make_optimiser(model, TrainRecipe(optimizer="muon", learning_rate=1.0, weight_decay=0.1))
     again.load_state_dict(optimiser.state_dict())
     assert [group["lr"] for part in again.optimisers for group in part.param_groups] == [0.02, 1e-3, 1e-3]
     again.step()

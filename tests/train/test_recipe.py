@@ -83,6 +83,12 @@ def test_problems_of_a_recipe_are_reported_together():
         assert part in text
 
 
+def test_no_accumulation_at_all_is_a_problem_and_not_a_crash():
+    recipe = Recipe()
+    recipe.train.accumulate = 0
+    assert recipe.problems() == ["train.accumulate=0; expected a whole number, at least 1"]
+
+
 def test_the_papers_distillation_is_the_papers():
     recipe = compose_distillation(["experiment=paper/distill-cifar100"])
     assert (recipe.student.steps, recipe.student.solver, recipe.student.norm) == (24, "euler", "center")

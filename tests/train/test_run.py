@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.collect import collect
 from PIL import Image
 from safetensors.torch import load_file
 from transformers import pipeline
@@ -96,9 +97,28 @@ def test_what_a_run_leaves_behind(finished):
     assert f"{record['top1']:.2%}" in card
 
 
+def test_runs_become_a_record(finished, tmp_path):
+    for seed, top1 in ((0, 0.5), (1, 0.7)):
+        run = json.loads((finished / "record.json").read_text())
+        run["seeds"][0] |= {"seed": seed, "top1": top1}
+        (tmp_path / str(seed)).mkdir()
+        (tmp_path / str(seed) / "record.json").write_text(json.dumps(run))
+        (tmp_path / str(seed) / "recipe.yaml").write_text("{}")
+    runs = [tmp_path / "0", tmp_path / "1"]
+    record = collect(runs, tmp_path / "together")
+    assert record["top1"] == pytest.approx(0.6)
+    assert record["top1_spread"] == pytest.approx(2**0.5 / 10)
+    assert record["name"] == "together"
+    assert files_of(tmp_path / "together") == {"record.json", "seed0-recipe.yaml", "seed1-recipe.yaml"}
+    run = json.loads((runs[1] / "record.json").read_text())
+    (runs[1] / "record.json").write_text(json.dumps({**run, "nfe": 99}))
+    with pytest.raises(ValueError, match="differ in 'nfe'"):
+        collect(runs, tmp_path / "together")
+
+
 def test_the_folder_works_with_a_pipeline(finished):
-    found = pipeline("image-classification", str(finished))(Image.new("RGB", (8, 8)), top_k=10)
-    assert {each["label"] for each in found} == {str(digit) for digit in range(10)}
+    answers = pipeline("image-classification", str(finished))(Image.new("RGB", (8, 8)), top_k=10)
+    assert {answer["label"] for answer in answers} == {str(digit) for digit in range(10)}
 
 
 def test_the_record_is_what_an_evaluation_measures(finished):
@@ -231,9 +251,9 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_check
     recipe = small(tmp_path / "run", epochs=4, clip=0.0)
     with pytest.raises(DivergedError, match=r"nan by step 1\d; not finite: .*classifier.weight"):
         train_recipe(recipe)
-    kept = last_complete(tmp_path / "run/checkpoints")
-    assert kept is not None
-    assert all(torch.isfinite(value).all() for value in load_file(kept / "model.safetensors").values())
+    checkpoint = last_complete(tmp_path / "run/checkpoints")
+    assert checkpoint is not None
+    assert all(torch.isfinite(value).all() for value in load_file(checkpoint / "model.safetensors").values())
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
@@ -347,7 +367,7 @@ def test_the_best_weights_are_exchanged_in_one_move(tmp_path, monkeypatch):
 def test_learning_curves_draw_what_was_logged(finished, monkeypatch):
     from matplotlib.figure import Figure
 
-    from odevit.train.curves import draw_curves
+    from odevit.train.record import draw_curves
 
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,22 +22,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@dataclass(eq=False)
 class BoundStopping(TrainerCallback):
     """Tracks the error at every checkpoint against the bound, stops when all have been below it, and draws both.
 
-    Args:
-        network: the distillation.
-        images: a batch of held-out images to measure on.
-        recipe: which bound, and how patient.
-        folder: for bound.jsonl and bound.png.
+    It measures on `images`, a held-out batch, and writes bound.jsonl and bound.png into the folder.
     """
 
-    def __init__(self, network: Distillation, images: Pixels, recipe: StoppingRecipe, folder: RunFolder) -> None:
-        self.network = network
-        self.images = images
-        self.recipe = recipe
-        self.folder = folder
-        self.lines = folder.path / "bound.jsonl"
+    network: Distillation
+    images: Pixels
+    recipe: StoppingRecipe
+    folder: RunFolder
+
+    def __post_init__(self) -> None:
+        self.lines = self.folder.path / "bound.jsonl"
         self.earlier = read_metrics(self.lines)
         self.history: list[list[float]] = []
         self.below = 0
@@ -82,7 +81,9 @@ class BoundStopping(TrainerCallback):
         # The bound is one of Euler's method, on the path as it is integrated.
         solution = depth(encoder.enter(layers[0]), way.but(solver="euler"), save="all")
         states = [encoder.leave(state) for state in solution.states]
-        tokens = self._tokens()
+        # CLS where only CLS is matched, as in the paper, otherwise all tokens.
+        only_cls = self.network.objective.patches == self.network.objective.registers == 0
+        tokens = self.network.teacher.layout(self.images).cls if only_cls else slice(None)
         meetings = self.network.alignment.indices(way.steps)
         gaps = [(states[n] - h)[:, tokens].float() for n, h in zip(meetings, layers[1:], strict=True)]
         if recipe.error == "norm":
@@ -104,11 +105,6 @@ class BoundStopping(TrainerCallback):
                 "use stopping.bound=curvature"
             )
         return errors, float(weight_bound(attention, recipe.radius, way.steps, lipschitz)), lipschitz
-
-    def _tokens(self) -> slice:
-        """Whose error counts: CLS where only CLS is matched, as in the paper, otherwise all tokens."""
-        goal = self.network.objective
-        return self.network.teacher.layout(self.images).cls if goal.patches == goal.registers == 0 else slice(None)
 
 
 def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], bound: Sequence[float]) -> Figure:

@@ -21,7 +21,6 @@ from odevit.distill.head import head_parameters
 from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
 from odevit.model import OdeStudent, OdeViTConfig, get_ode_model
-from odevit.train.card import Card
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.folder import RECORD
@@ -30,39 +29,31 @@ from odevit.train.recipe import Recipe
 from odevit.train.splits import evaluation_batches, read_data
 from odevit.train.task import Task
 
-STUDENT_CODE = """from odevit import OdeStudent
-
-student = OdeStudent.from_pretrained("{folder}")
-output = student(pixel_values)"""
-
 
 def distill_recipe(
     recipe: DistillRecipe, command: str = "", then: Callable[[DistillTask], object] | None = None
 ) -> Path:
     """Distil a teacher into a student as the recipe says and give back the student's folder.
 
-    Args:
-        recipe: of the distillation.
-        command: what was typed, for the record.
-        then: called at the end, in the main process, with the finished task, which still holds the student with its
-            best weights, the teacher, the data and the alignment: to write a report, say.
+    At the end `then` is called, in the main process, with the finished task, which still holds the student with its
+    best weights, the teacher, the data and the alignment: to write a report, say.
     """
     task = DistillTask(recipe)
     folder = run(task, command)
     if recipe.compare:
         trained_part(task, "scratch")
-    if task.place.is_main:
-        if recipe.compare:
+        if task.place.is_main:
             rows = comparison(folder)
             task.folder.own("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
-        if then is not None:
-            then(task)
+    if then is not None and task.place.is_main:
+        then(task)
     return folder
 
 
 class DistillTask(Task[DistillRecipe]):
     """A student that learns to follow its teacher's hidden states, without labels unless the objective has them."""
 
+    card: ClassVar[str] = "distill/student.md.j2"
     score_label: ClassVar[str] = "agreement with the teacher (%)"
 
     network: Distillation
@@ -140,34 +131,6 @@ class DistillTask(Task[DistillRecipe]):
                 "top1": score.top1,
             }
         }
-
-    def card(self, record: dict[str, Any], score: Score) -> Card:
-        teacher, student = record["teacher"], self.student
-        labels = "" if self.recipe.objective.cross_entropy > 0 else ", without labels"
-        return Card(
-            about=f"A {type(student.model).__name__} whose {self.teacher.num_layers} blocks were replaced by one "
-            f"equation, {student.depth.describe()}, integrated by {student.way}, and trained to follow the hidden "
-            f"states of its teacher{labels}. Embedding, final norm and head are the teacher's, frozen.",
-            rows=[
-                ("", "student", "teacher"),
-                ("parameters", f"{record['params']:,}", f"{teacher['params']:,}"),
-                ("evaluations (NFE, or layers)", f"{score.nfe}", f"{teacher['nfe']}"),
-                (
-                    f"time per image, on {record['device']}",
-                    f"{score.milliseconds:.3f} ms",
-                    f"{teacher['milliseconds']:.3f} ms",
-                ),
-                (f"test top-1 on {record['data']} (one run)", f"{score.top1:.2%}", f"{teacher['top1']:.2%}"),
-                ("agreement with the teacher", f"{record['agreement']:.2%}", ""),
-            ],
-            limits=[
-                "It has fewer parameters than its teacher, not fewer operations.",
-                "It was selected on held-out images by agreement with its teacher.",
-                "`alignment.json` says which step meets which layer.",
-            ],
-            code=STUDENT_CODE,
-            tags=("distillation",),
-        )
 
     def closing(self, score: Score) -> str:
         return (

@@ -9,16 +9,66 @@ from typing import Any
 
 from odevit.data import Augmentation
 from odevit.distill.alignment import KINDS
-from odevit.distill.objective import DistillObjective
-from odevit.errors import ConfigError, unknown_name
+from odevit.errors import ConfigError, Expected, broken, number, whole
 from odevit.model import OdeStudentConfig
-from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.loss import Penalised
+from odevit.train.recipe import SHARE, Recipe, TrainRecipe, choice, one_of
 
 # Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
 DEFAULTS = {**OdeStudentConfig.equation_fields(), "horizon": None, "solver": None}
 StudentRecipe = make_dataclass("StudentRecipe", [(name, Any, default) for name, default in DEFAULTS.items()])
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
+
+
+@dataclass
+class DistillObjective(Penalised):
+    """Weights of the parts of the loss, and when they count. The default is ours: all tokens, logits, no labels.
+
+    The paper's own is `cls=1, patches=0, logits=0, jasmin=1, jasmin_k=2`. Beside these keys there are the weight and
+    the options of every penalty of a trajectory.
+    """
+
+    path: str = "all"
+    """`all` checkpoints, or only the `last` state."""
+    cls: float = 1.0
+    """Weight of the error of CLS."""
+    patches: float = 1.0
+    """Weight of the error of the patches; 0 is the paper's loss."""
+    registers: float = 0.0
+    """Weight of the error of the registers."""
+    attention_l1: float = 0.0
+    """Weight of the L1 distance of thresholded attention; costs the fused kernel."""
+    attention_kl: float = 0.0
+    """Weight of the KL divergence of attention; costs the fused kernel."""
+    logits: float = 1.0
+    """Weight of the KL divergence from the teacher's answer."""
+    temperature: float = 1.0
+    """Temperature of that divergence."""
+    cross_entropy: float = 0.0
+    """Weight of the cross entropy with labels; 0 distils without labels."""
+    cross_entropy_from: float = 0.0
+    """Fraction of training after which it counts."""
+    unfreeze_head: bool = False
+    """Whether the head is trained as well, from then on."""
+    forced: float = 0.0
+    """Initial fraction of training in which every stretch starts at the teacher's own state."""
+
+    @property
+    def needs_attentions(self) -> bool:
+        """Whether attention maps of student and teacher are compared."""
+        return self.attention_l1 > 0 or self.attention_kl > 0
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, as sentences."""
+        problems = self.penalty_problems("objective") + [f"objective.{p}" for p in broken(self, OBJECTIVE_RULES)]
+        if self.unfreeze_head and self.cross_entropy == 0:
+            problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
+        if self.forced > 0 and self.path != "all":
+            problems.append("objective.forced > 0 starts every stretch at a layer's state and needs objective.path=all")
+        if not any((self.cls, self.patches, self.registers, self.logits, self.cross_entropy)):
+            problems.append("every weight of the objective is 0; set for example objective.cls=1.0")
+        return problems
 
 
 @dataclass
@@ -51,19 +101,20 @@ class StoppingRecipe:
     window: int = 3
     """Evaluations over which errors are averaged."""
 
-    def problems(self) -> list[str]:
-        """Everything that is wrong, as sentences."""
-        problems = []
-        if self.bound not in ("", "curvature", "weights"):
-            problems.append(f"stopping.bound={self.bound!r}; expected curvature or weights, or nothing")
-        if self.error not in ("norm", "mse"):
-            problems.append(f"stopping.error={self.error!r}; expected norm or mse")
-        if self.lipschitz < 0:
-            problems.append(f"stopping.lipschitz={self.lipschitz}; expected L >= 0, 0 to measure it")
-        for name in ("patience", "window"):
-            if getattr(self, name) < 1:
-                problems.append(f"stopping.{name}={getattr(self, name)}; expected at least 1")
-        return problems
+
+WEIGHTS = ("cls", "patches", "registers", "attention_l1", "attention_kl", "logits", "cross_entropy")
+OBJECTIVE_RULES = {
+    "path": one_of("all", "last"),
+    **dict.fromkeys(WEIGHTS, number(least=0)),
+    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
+    "temperature": number(above=0),
+}
+STOPPING_RULES = {
+    "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").fine),
+    "error": one_of("norm", "mse"),
+    "lipschitz": Expected("L >= 0, 0 to measure it", number(least=0).fine),
+    **dict.fromkeys(("patience", "window"), whole(1)),
+}
 
 
 @dataclass
@@ -94,15 +145,14 @@ class DistillRecipe(Recipe):
         return _student_config(tuple(values.items()))
 
     def problems(self) -> list[str]:
-        problems = super().problems() + self.objective.problems() + self.stopping.problems()
+        problems = super().problems() + self.objective.problems()
+        problems += [f"stopping.{problem}" for problem in broken(self.stopping, STOPPING_RULES)]
+        problems += choice("alignment.kind", self.alignment.kind, KINDS)
+        problems += one_of("all", "cls").problem("alignment.tokens", self.alignment.tokens)
         try:
             self.student_config()
         except ConfigError as error:
             problems += [f"student: {problem}" for problem in error.problems]
-        if self.alignment.kind not in KINDS:
-            problems.append("alignment.kind: " + unknown_name("kind", self.alignment.kind, KINDS))
-        if self.alignment.tokens not in ("all", "cls"):
-            problems.append(f"alignment.tokens={self.alignment.tokens!r}; expected all or cls")
         if self.train.longest_step:
             problems.append(
                 "train.longest_step is for odevit train: here longer horizons bring their own steps; set it to 0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,12 +15,10 @@ from odevit.distill.teacher import Teacher
 from odevit.model.processor import PROCESSOR
 from odevit.solver import Solution, Stats, Way
 from odevit.tokens import Logits, Pixels
-from odevit.train.card import Card
-from odevit.train.evaluate import Score
 from odevit.train.life import run
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe
-from odevit.train.splits import read_data
+from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
@@ -77,6 +75,8 @@ class HeadOnly(nn.Module):
 class HeadTask(Task[Recipe]):
     """A new head on a pretrained ViT, trained on labels."""
 
+    card: ClassVar[str] = "distill/head.md.j2"
+
     network: HeadOnly
 
     def build(self) -> None:
@@ -84,32 +84,11 @@ class HeadTask(Task[Recipe]):
         body = Teacher(recipe.teacher)
         self.data = body.normalised(read_data(recipe, body.square_size))
         set_seed(recipe.seed)
-        labels = dict(enumerate(self.data.classes))
         model = AutoModelForImageClassification.from_pretrained(
-            recipe.teacher,
-            id2label=labels,
-            label2id={name: number for number, name in labels.items()},
-            ignore_mismatched_sizes=True,
+            recipe.teacher, **label_names(self.data), ignore_mismatched_sizes=True
         )
         self.network = HeadOnly(model, body.num_layers, body.processor)
         self.make_batches(self.data)
-
-    def card(self, record: dict[str, Any], score: Score) -> Card:
-        kind, layers = type(self.network.model).__name__, self.network.layers
-        return Card(
-            about=f"A {kind} of {layers} layers, `{self.recipe.teacher}`, with a new head; everything else is frozen.",
-            rows=[
-                ("", ""),
-                ("data", f"{record['data']}, {self.data.num_classes} classes"),
-                ("parameters", f"{record['params']:,}"),
-                ("test accuracy", f"top-1 {score.top1:.2%} (one run)"),
-                ("training", f"{record['epochs']} epochs, {record['seconds']:.0f} s on {record['device']}"),
-            ],
-            limits=["Only the head has seen this data."],
-        )
-
-    def closing(self, score: Score) -> str:
-        return f"test top-1 {score.top1:.2%}"
 
 
 def train_head(recipe: Recipe, command: str = "") -> Path:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.distill.alignment import Alignment
+from odevit.distill.distillation import DistillObjective
 from odevit.distill.features import TeacherCache
-from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.model import OdeStudent
 from odevit.model.anatomy import answer_of
@@ -25,15 +25,8 @@ class Distillation(nn.Module):
     """L(student; teacher), as a module that the Trainer can train, wrap and replay.
 
     Called with a batch it gives a loss; asked, it is the student. The teacher is no part of it: it is not trained, not
-    saved and not moved with it.
-
-    Args:
-        student: the operated copy of the teacher.
-        teacher: the frozen original.
-        alignment: which step meets which layer.
-        objective: what is asked for.
-        features: the teacher's states and logits of every training image, read from disk; images must then not be
-            augmented.
+    saved and not moved with it. With `features`, its states and logits of every training image are read from disk;
+    images must then not be augmented.
     """
 
     # The loss is a mean over the batch as it came; the Trainer must not divide it again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -106,18 +106,12 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
-        """Its states and its answer for images.
-
-        Args:
-            pixel_values: normalised as it was trained.
-            attentions: whether attention maps are wanted; turns fused attention off for this call.
-        """
+        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps."""
         # Without gradients, but no inference mode: a student's loss keeps these tensors for its backward pass.
         if attentions and not isinstance(self.model, PreTrainedModel):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
         asked = {"output_attentions": True} if attentions else {}
-        written_out = _attention_written_out(self.model) if attentions else nullcontext()
-        with self.anatomy.where.watched(self.model) as trail, written_out:
+        with self.anatomy.where.watched(self.model) as trail, _attention_written_out(self.model, attentions):
             output = self.model(pixel_values, **asked)
         answer = answer_of(self.model, output)
         maps = self._maps(output) if attentions else None
@@ -197,9 +191,9 @@ def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
 
 
 @contextmanager
-def _attention_written_out(model: nn.Module) -> Iterator[None]:
-    """In this block attention makes its maps; the fused one of transformers would silently give none."""
-    if not isinstance(model, PreTrainedModel) or isinstance(model, OdeViTModel | OdeViTForImageClassification):
+def _attention_written_out(model: Any, wanted: bool) -> Iterator[None]:
+    """In this block attention makes its maps, if wanted; the fused one of transformers would silently give none."""
+    if not wanted or isinstance(model, OdeViTModel | OdeViTForImageClassification):
         yield
         return
     before = model.config._attn_implementation

@@ -17,12 +17,16 @@ class DivergedError(RuntimeError):
     """The loss is no longer a number."""
 
 
-class MetricsFile(TrainerCallback):
-    """Every logged number as one line of JSON. A resumed run first drops the lines it will write again."""
+class RunLog(TrainerCallback):
+    """Every logged number as one line of JSON, and every evaluation as one plain line for people.
 
-    def __init__(self, path: Path) -> None:
+    A resumed run first drops the lines it will write again, and counts the seconds of its interrupted parts.
+    """
+
+    def __init__(self, path: Path, epochs: int) -> None:
         self.path = path
-        self.earlier_seconds = 0.0
+        self.epochs = epochs
+        self.loss: float | None = None
         self.started = time.perf_counter()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -30,15 +34,18 @@ class MetricsFile(TrainerCallback):
             lines = read_metrics(self.path) if state.global_step else []
             earlier = [line for line in lines if line["step"] <= state.global_step]
             write_lines(self.path, earlier)
-            self.earlier_seconds = earlier[-1]["seconds"] if earlier else 0.0
-            self.started = time.perf_counter()
+            self.started = time.perf_counter() - (earlier[-1]["seconds"] if earlier else 0.0)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if state.is_world_process_zero and logs and ("loss" in logs or "eval_accuracy" in logs):
-            # Interrupted parts of the run included.
-            seconds = self.earlier_seconds + time.perf_counter() - self.started
-            line = {"step": state.global_step, "seconds": round(seconds, 3), **logs, "epoch": state.epoch}
-            write_lines(self.path, [line], "a")
+        if not state.is_world_process_zero or not {"loss", "eval_accuracy"} & set(logs or ()):
+            return
+        seconds = time.perf_counter() - self.started
+        line = {"step": state.global_step, "seconds": round(seconds, 3), **logs, "epoch": state.epoch}
+        write_lines(self.path, [line], "a")
+        self.loss = logs.get("loss", self.loss)
+        if "eval_accuracy" in logs:
+            loss, score = "" if self.loss is None else f"loss {self.loss:.4f}  ", logs["eval_accuracy"]
+            print(f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}validation {score:.2%}  {seconds:.0f} s", flush=True)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -58,23 +65,6 @@ def write_lines(path: Path, lines: list[dict[str, Any]], mode: str = "w") -> Non
     """Write a file of JSON lines, or append to it with the mode `a`."""
     with path.open(mode) as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-class ProgressLines(TrainerCallback):
-    """One plain line per evaluation, for logs and people."""
-
-    def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
-        self.loss: float | None = None
-        self.started = time.perf_counter()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        logs = logs or {}
-        self.loss = logs.get("loss", self.loss)
-        if state.is_world_process_zero and "eval_accuracy" in logs:
-            loss = "" if self.loss is None else f"loss {self.loss:.4f}  "
-            score, seconds = logs["eval_accuracy"], time.perf_counter() - self.started
-            print(f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}validation {score:.2%}  {seconds:.0f} s", flush=True)
 
 
 class DivergenceGuard(TrainerCallback):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odevit.errors import ConfigError, unknown_name
@@ -37,7 +37,7 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         words = data_words(overrides)
         try:
-            return to_recipe(compose(root, list(words)), kind)
+            return cast(R, OmegaConf.to_object(compose(root, list(words))))
         except ERRORS as error:
             problems = _problems(root, words) or [str(error).splitlines()[0]]
             raise ConfigError("the command line", problems) from error
@@ -49,14 +49,6 @@ def store_schema(kind: type[Recipe], root: str) -> None:
     Done anew each time, because its keys are those of the penalties that are registered by now.
     """
     ConfigStore.instance().store(name=f"{root}_schema", node=kind)
-
-
-def to_recipe(config: DictConfig, kind: type[R]) -> R:
-    """The dataclass that Hydra filled."""
-    recipe = OmegaConf.to_object(config)
-    if not isinstance(recipe, kind):
-        raise TypeError(f"Hydra gave a {type(recipe).__name__} instead of a {kind.__name__}")
-    return recipe
 
 
 def data_words(overrides: Sequence[str]) -> list[str]:

@@ -15,26 +15,20 @@ from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import ProgressCallback
 
 from odevit.field import Branch
-from odevit.train.callbacks import DivergenceGuard, MetricsFile, ProgressLines
-from odevit.train.card import write_card
-from odevit.train.curves import draw_curves
+from odevit.train.callbacks import DivergenceGuard, RunLog
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
-from odevit.train.record import device_name, make_record
-from odevit.train.splits import evaluation_batches
+from odevit.train.record import device_name, draw_curves, make_record, write_card
+from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
 from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
 
 
 def run(task: Task[Any], command: str = "") -> Path:
-    """Train what the task builds and give back its folder.
+    """Train what the task builds and give back its folder; the record keeps the `command` that was typed.
 
     The folder ends with weights, configuration, image processor, recipe, metrics, curves, record and model card. The
     finished task still holds the network, with its best weights, and the data.
-
-    Args:
-        task: what to train; see `Task`.
-        command: what was typed, for the record.
     """
     recipe = task.recipe
     recipe.check()
@@ -91,9 +85,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         disable_tqdm=not sys.stderr.isatty(),
         ddp_find_unused_parameters=False,
     )
-    trainer = OdeViTTrainer(
-        task.network, args, recipe=t, batches=task.batches, validation=task.validation, sampler=task.sampler
-    )
+    trainer = OdeViTTrainer(task, args)
     if t.compile:
         compile_field(task.network)
     trainer.remove_callback(PrinterCallback)
@@ -101,8 +93,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         trainer.remove_callback(ProgressCallback)
     callbacks: list[TrainerCallback] = [
         DivergenceGuard(checkpoints),
-        MetricsFile(folder.path / "metrics.jsonl"),
-        ProgressLines(t.epochs),
+        RunLog(folder.path / "metrics.jsonl", t.epochs),
         *task.callbacks,
     ]
     if "tensorboard" in recipe.loggers and task.place.is_main:
@@ -149,7 +140,8 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
     record |= task.facts()
     draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
-    write_card(folder.own("README.md"), task.card(record, score), record)
+    batch = min(EVALUATION_BATCH, score.images)
+    write_card(folder.own("README.md"), task.card, task=task, record=record, score=score, batch=batch)
     # Written last: a run with a record is finished.
     folder.own(RECORD).write_text(json.dumps(record, indent=2) + "\n")
     folder.remove(CHECKPOINTS)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, store_schema, to_recipe
+from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, data_words, store_schema
 from odevit.train.recipe import Recipe
 
 
@@ -19,7 +20,8 @@ def sweep(words: Sequence[str]) -> None:
 
     @hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     def one(config: DictConfig) -> None:
-        train_recipe(to_recipe(config, Recipe), command="odevit train " + " ".join(words))
+        recipe = cast(Recipe, OmegaConf.to_object(config))
+        train_recipe(recipe, command="odevit train " + " ".join(words))
 
     # Hydra reads the command line itself; it must see the words without our verb.
     original = sys.argv

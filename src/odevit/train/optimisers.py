@@ -1,16 +1,25 @@
-"""W <- W - lr orthogonalise(momentum): Muon for matrices, AdamW for the rest, as one optimiser."""
+"""W <- W - lr orthogonalise(momentum): Muon for matrices, AdamW for the rest, as one optimiser.
+
+W_avg <- d W_avg + (1 - d) W: the average of the weights that is evaluated and saved.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from transformers import TrainerCallback
 
 from odevit.field import Projection
+from odevit.train.recipe import TrainRecipe
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
@@ -101,38 +110,79 @@ class Together(Optimizer):
         self.param_groups = [group for part in self.optimisers for group in part.param_groups]
 
 
-def make_optimiser(
-    model: nn.Module,
-    *,
-    name: str,
-    learning_rate: float,
-    weight_decay: float,
-    muon_learning_rate: float = 0.02,
-    muon_weight_decay: float = 0.0,
-) -> Optimizer:
+def make_optimiser(model: nn.Module, recipe: TrainRecipe) -> Optimizer:
     """AdamW as in the paper, or Muon for the matrices of fields and tokenisers and AdamW for the rest.
 
     Vectors, tokens and positions are not decayed; the head and one-dimensional things never go to Muon, whose update
     has the same size whatever the gradient is.
     """
-    trained = [(key, parameter) for key, parameter in model.named_parameters() if parameter.requires_grad]
-    inside = {id(m.weight) for m in model.modules() if isinstance(m, Projection | nn.Conv2d)}
-    inner = [p for _, p in trained if name == "muon" and id(p) in inside]
-    taken = {id(p) for p in inner}
-    rest = [(key, p) for key, p in trained if id(p) not in taken]
-
-    def is_matrix(key: str, parameter: nn.Parameter) -> bool:
-        return key.endswith("weight") and parameter.ndim >= 2
-
-    groups = [
-        {"params": [p for key, p in rest if is_matrix(key, p)], "weight_decay": weight_decay},
-        {"params": [p for key, p in rest if not is_matrix(key, p)], "weight_decay": 0.0},
-    ]
+    matrices = {id(m.weight) for m in model.modules() if isinstance(m, Projection | nn.Conv2d)}
+    inner, decayed, free = [], [], []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if recipe.optimizer == "muon" and id(parameter) in matrices:
+            inner.append(parameter)
+        elif name.endswith("weight") and parameter.ndim >= 2:
+            decayed.append(parameter)
+        else:
+            free.append(parameter)
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     adamw = AdamW(
         [group for group in groups if group["params"]],
-        lr=learning_rate,
+        lr=recipe.learning_rate,
         fused=next(model.parameters()).is_cuda or None,
     )
     if not inner:
         return adamw
-    return Together(Muon(inner, lr=muon_learning_rate, weight_decay=muon_weight_decay), adamw)
+    return Together(Muon(inner, lr=recipe.muon_learning_rate, weight_decay=recipe.muon_weight_decay), adamw)
+
+
+class WeightAverage(TrainerCallback):
+    """w_avg <- d w_avg + (1 - d) w after every step, d rising to `decay` as (1 + n)/(10 + n).
+
+    Early on the average is short, so that it does not drag the initial weights along.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.names = [name for name, _ in model.named_parameters()]
+        self.parameters: list[Tensor] = list(model.parameters())
+        self.average: list[Tensor] = [parameter.detach().clone() for parameter in self.parameters]
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Include the current weights."""
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1.0 - decay)
+        self.updates += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.update()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside this block the model has the averaged weights. Values are copied, so captured graphs stay valid."""
+        own = [parameter.detach().clone() for parameter in self.parameters]
+        self._copy_in(self.average)
+        try:
+            yield
+        finally:
+            self._copy_in(own)
+
+    @torch.no_grad()
+    def _copy_in(self, values: list[Tensor]) -> None:
+        torch._foreach_copy_(self.parameters, values)
+
+    def save(self, path: Path) -> None:
+        """Write the average and the number of steps it has seen."""
+        tensors = {name: value.contiguous() for name, value in zip(self.names, self.average, strict=True)}
+        save_file(tensors, path, metadata={"updates": str(self.updates)})
+
+    def load(self, path: Path) -> None:
+        """Continue from a saved average."""
+        with torch.no_grad(), safe_open(path, framework="pt") as file:
+            for name, value in zip(self.names, self.average, strict=True):
+                value.copy_(file.get_tensor(name))
+            self.updates = int(file.metadata()["updates"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, make_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import torch
 
 from odevit.data import Augmentation
 from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, unknown_name
+from odevit.errors import ConfigError, Expected, broken, number, unknown_name, whole
 from odevit.model import PRESETS, OdeViTConfig
 from odevit.solver import PENALTIES, SOLVERS, FixedStepSolver
-from odevit.train.penalised import Penalised
+from odevit.train.loss import Penalised
 
 LOGGERS = ("tensorboard", "trackio", "wandb")
+HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
+SHARE = Expected("a share in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1)
 
 # Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -101,6 +103,27 @@ class TrainRecipe(Penalised):
     """Processes that decode images when the data is streamed."""
 
 
+TRAIN_RULES = {
+    **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), whole(1)),
+    "updates": Expected("0, or the number of optimiser steps", whole().fine),
+    **dict.fromkeys(("own", "coarse_first"), SHARE),
+    **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", number(least=0, below=1).fine)),
+    "steps": Expected("whole numbers, at least 1 each", lambda steps: all(map(whole(1).fine, steps))),
+    "horizons": Expected("multiples > 0", lambda horizons: all(map(number(above=0).fine, horizons))),
+    "longest_step": Expected("a time, or 0 for any", number(least=0).fine),
+}
+
+
+def one_of(*names: str) -> Expected:
+    """One of a few words."""
+    return Expected(" or ".join(names), lambda value: value in names)
+
+
+def choice(key: str, value: str, known: Iterable[str]) -> list[str]:
+    """A sentence for a name that is not among the known ones."""
+    return [] if value in known else [f"{key}: {unknown_name(key.rpartition('.')[2], value, known)}"]
+
+
 @dataclass
 class Recipe:
     """A run: which model, which data, how to learn, and where to put the result."""
@@ -134,7 +157,7 @@ class Recipe:
 
     def model_settings(self) -> dict[str, Any]:
         """The keyword arguments of `OdeViTConfig`: the preset, then what the recipe says."""
-        given = dataclasses.asdict(self.model)
+        given = asdict(self.model)
         settings = dict(PRESETS[given.pop("preset")])
         for name, value in given.items():
             if value is not None:
@@ -149,41 +172,22 @@ class Recipe:
 
     def problems(self) -> list[str]:
         """Everything that is wrong, as sentences."""
-        problems: list[str] = []
-
-        def choice(key: str, value: str, known: tuple[str, ...]) -> None:
-            if value not in known:
-                problems.append(f"{key}: " + unknown_name(key.rsplit(".", 1)[-1], value, known))
-
-        def check(key: str, value: object, fine: bool, wanted: str) -> None:
-            if not fine:
-                problems.append(f"{key}={value!r}; expected {wanted}")
-
         t = self.train
-        choice("train.optimizer", t.optimizer, ("adamw", "muon"))
-        choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts"))
-        choice("train.precision", t.precision, ("fp32", "bf16"))
-        choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda"))
-        fixed = tuple(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))
-        for name in t.solvers:
-            choice("train.solvers", name, fixed)
-        for logger in self.loggers:
-            choice("loggers", logger, LOGGERS)
-            if logger in LOGGERS and importlib.util.find_spec(logger) is None:
-                problems.append(f"loggers: {logger} is not installed; pip install {logger}")
-        for key in ("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"):
-            check(f"train.{key}", getattr(t, key), getattr(t, key) >= 1, "at least 1")
-        for key in ("own", "coarse_first"):
-            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) <= 1, "a share in [0, 1]")
-        for key in ("warmup", "ema"):
-            check(f"train.{key}", getattr(t, key), 0 <= getattr(t, key) < 1, "a number in [0, 1)")
-        check("train.updates", t.updates, t.updates >= 0, "0, or the number of optimiser steps")
-        check("train.steps", t.steps, all(n >= 1 for n in t.steps), "whole numbers, at least 1 each")
-        check("train.horizons", t.horizons, all(h > 0 for h in t.horizons), "multiples > 0")
-        check("train.longest_step", t.longest_step, t.longest_step >= 0, "a time, or 0 for any")
-        check("data.validation", self.data.validation, 0 < self.data.validation < 1, "a share in (0, 1)")
-        problems += t.penalty_problems("train")
-        if t.batch_size % t.accumulate:
+        fixed = [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)]
+        problems = [
+            *choice("train.optimizer", t.optimizer, ("adamw", "muon")),
+            *choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts")),
+            *choice("train.precision", t.precision, ("fp32", "bf16")),
+            *choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda")),
+            *(problem for name in t.solvers for problem in choice("train.solvers", name, fixed)),
+            *(problem for logger in self.loggers for problem in choice("loggers", logger, LOGGERS)),
+            *(f"train.{problem}" for problem in broken(t, TRAIN_RULES)),
+            *t.penalty_problems("train"),
+            *HELD_OUT.problem("data.validation", self.data.validation),
+        ]
+        missing = [logger for logger in self.loggers if logger in LOGGERS and find_spec(logger) is None]
+        problems += [f"loggers: {logger} is not installed; pip install {logger}" for logger in missing]
+        if t.accumulate >= 1 and t.batch_size % t.accumulate:
             problems.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
         if self.resume and self.overwrite:
             problems.append("resume=true and overwrite=true contradict each other; choose one")

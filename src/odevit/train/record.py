@@ -1,18 +1,14 @@
-"""record.json: the numbers of a run, with everything needed to make them again."""
+"""record.json, curves.png, README.md: the numbers of a run, with everything needed to make them again."""
 
 from __future__ import annotations
 
-import json
 import platform
-import shutil
-import statistics
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from odevit.train.callbacks import read_metrics
 from odevit.train.evaluate import Score
@@ -60,38 +56,38 @@ def make_record(
     }
 
 
-def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Put runs that differ only in their seed together as records/NAME: record.json, and the recipe, log, curves and
-    other measurements of each.
+def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validation accuracy (%)") -> None:
+    """Training loss and the score on the held-out split against epochs."""
+    from odevit.look import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
 
-    Accuracies of the record are means over seeds; the spread is the sample standard deviation, None for one seed.
-    """
-    parts = [json.loads((run / "record.json").read_text()) for run in runs]
-    first = parts[0]
-    for key in ("data", "params", "nfe", "epochs"):
-        different = {json.dumps(part[key]) for part in parts}
-        if len(different) > 1:
-            raise ValueError(
-                f"the runs differ in {key!r} ({', '.join(sorted(different))}); a record is of one recipe, seeds apart"
-            )
-    seeds = [seed for part in parts for seed in part["seeds"]]
-    record = {**first, "name": folder.name, "seeds": seeds}
-    for key in (key for key in ("top1", "top3", "top5", "agreement", "teacher_top1") if key in seeds[0]):
-        values = [seed[key] for seed in seeds]
-        record[key] = statistics.mean(values)
-        record[f"{key}_spread"] = statistics.stdev(values) if len(values) > 1 else None
-    record["seconds"] = statistics.mean(seed["seconds"] for seed in seeds)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
-    for run, part in zip(runs, parts, strict=True):
-        seed = part["seeds"][0]["seed"]
-        for name in ("recipe.yaml", "metrics.jsonl", "curves.png", "alignment.json", "comparison.json", "log.txt"):
-            if (run / name).exists():
-                shutil.copy(run / name, folder / f"seed{seed}-{name}")
-    return record
+    lines = read_metrics(metrics)
+    losses = [(line["epoch"], line["loss"]) for line in lines if "loss" in line]
+    scores = [(line["epoch"], 100 * line["eval_accuracy"]) for line in lines if "eval_accuracy" in line]
+    figure, (left, right) = make_figure(3.4, 2)
+    if losses:
+        left.plot(*zip(*losses, strict=True), color=BLUE, linewidth=1.2)
+    left.set(xlabel="epoch", ylabel="training loss")
+    if scores:
+        marker = "o" if len(scores) < 40 else None
+        right.plot(*zip(*scores, strict=True), color=ORANGE, linewidth=1.6, marker=marker, markersize=3)
+        epoch, best = max(scores, key=lambda point: point[1])
+        arrow = {"arrowstyle": "->", "color": GREY}
+        right.annotate(
+            f"best {best:.2f}%", (epoch, best), xytext=(0.6, 0.3), textcoords="axes fraction", arrowprops=arrow
+        )
+    right.set(xlabel="epoch", ylabel=score)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    finish(figure, title).savefig(picture)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m odevit.train.record records/NAME RUN [RUN ...]")
-    print(json.dumps(collect([Path(run) for run in sys.argv[2:]], Path(sys.argv[1])), indent=2))
+def write_card(path: Path, template: str, **facts: Any) -> None:
+    """README.md of a run: a template that extends `train/card.md.j2`, with the facts it asks for."""
+    environment = Environment(
+        loader=PackageLoader("odevit", "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    path.write_text(environment.get_template(template).render(facts, folder=path.parent.name))

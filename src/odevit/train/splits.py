@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import yaml
 
-from odevit.data import Augmentation, Batches, DataSet, load_data, make_batches
+from odevit.data import Batches, DataSet, load_data, make_batches
 from odevit.errors import ConfigError
 from odevit.train.recipe import Recipe
 
@@ -25,28 +25,20 @@ def choose_device(name: str) -> torch.device:
 
 def read_data(recipe: Recipe, image_size: int) -> DataSet:
     """The data set of a recipe, at the model's image size unless the recipe names another."""
-    source = recipe.data
-    return load_data(
-        source.source,
-        image_size=source.image_size or image_size,
-        image_column=source.image_column,
-        label_column=source.label_column,
-        validation=source.validation,
-        split_seed=source.split_seed,
-        skip_unreadable=source.skip_unreadable,
-        resident_limit_gb=source.resident_limit_gb,
-        cache=source.cache,
-    )
+    options = {key: value for key, value in vars(recipe.data).items() if key not in ("source", "augmentation")}
+    return load_data(recipe.data.source, **{**options, "image_size": recipe.data.image_size or image_size})
+
+
+def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
+    """The classes as the configurations of Hugging Face take them."""
+    names = dict(enumerate(data.classes))
+    return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 
 
 def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None = None) -> DataSet:
-    """The data that a run was trained on, read and split in the same way, or the data given.
+    """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
-    Args:
-        run: the folder of the run.
-        data: a name, folder or hub id; the run's own data unless given.
-        image_size: that the model takes.
-        cache: a folder to keep decoded images in.
+    Decoded images are kept in the folder `cache`, for the next time.
     """
     recipe = Path(run) / "recipe.yaml"
     settings: dict[str, Any] = yaml.safe_load(recipe.read_text())["data"] if recipe.exists() else {}
@@ -57,22 +49,6 @@ def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cach
     columns = ["image_column", "label_column"] if source == settings.get("source") else []
     options = {key: settings[key] for key in ("validation", "split_seed", *columns) if key in settings}
     return load_data(source, image_size=image_size, cache=cache, **options)
-
-
-def training_batches(data: DataSet, size: int, augmentation: Augmentation, *, seed: int, **where: Any) -> Batches:
-    """Shuffled, augmented batches, all of one size."""
-    return make_batches(
-        data.train,
-        size,
-        augmentation=augmentation,
-        mean=data.mean,
-        std=data.std,
-        num_classes=data.num_classes,
-        seed=seed,
-        shuffle=True,
-        drop_last=True,
-        **where,
-    )
 
 
 def evaluation_batches(

@@ -13,13 +13,12 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from odevit.data import Batches, DataSet
+from odevit.data import Batches, DataSet, make_batches
 from odevit.solver import Way
-from odevit.train.card import Card
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
-from odevit.train.splits import choose_device, evaluation_batches, training_batches
+from odevit.train.splits import choose_device, evaluation_batches
 from odevit.train.ways import WaySampler
 
 R = TypeVar("R", bound=Recipe)
@@ -74,16 +73,14 @@ class Task(ABC, Generic[R]):
     """Draws the way of each batch; None where there is no way to choose."""
     callbacks: Sequence[TrainerCallback] = field(init=False, default=())
 
+    card: ClassVar[str]
+    """The template of its model card, within the package."""
     score_label: ClassVar[str] = "validation accuracy (%)"
     """What the best network is selected by, for the axis of the learning curves."""
 
     @abstractmethod
     def build(self) -> None:
         """Load or make data, network, batches and sampler."""
-
-    @abstractmethod
-    def card(self, record: dict[str, Any], score: Score) -> Card:
-        """The model card of the finished run."""
 
     @cached_property
     def place(self) -> Place:
@@ -116,11 +113,21 @@ class Task(ABC, Generic[R]):
         )
 
     def make_batches(self, data: DataSet, **options: Any) -> None:
-        """Batches to train on, and those of the held-out split to select on."""
+        """Shuffled, augmented batches of one size to train on, and those of the held-out split to select on."""
         t, place = self.recipe.train, self.place
         where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
-        self.batches = training_batches(
-            data, place.share(t), self.recipe.data.augmentation, seed=self.recipe.seed, **where, **options
+        self.batches = make_batches(
+            data.train,
+            place.share(t),
+            augmentation=self.recipe.data.augmentation,
+            mean=data.mean,
+            std=data.std,
+            num_classes=data.num_classes,
+            seed=self.recipe.seed,
+            shuffle=True,
+            drop_last=True,
+            **where,
+            **options,
         )
         self.validation = evaluation_batches(data, "validation", **where)
 

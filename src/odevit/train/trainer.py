@@ -15,17 +15,14 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from odevit.data import Batches
 from odevit.solver import Way
-from odevit.train.average import WeightAverage
 from odevit.train.callbacks import DivergenceGuard
 from odevit.train.captured import CapturedStep
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
-from odevit.train.optimisers import make_optimiser
-from odevit.train.recipe import TrainRecipe
-from odevit.train.ways import WaySampler
+from odevit.train.optimisers import WeightAverage, make_optimiser
+from odevit.train.task import Task
 
 AVERAGE, BEST = "average.safetensors", "best.safetensors"
 
@@ -34,35 +31,20 @@ class OdeViTTrainer(Trainer):
     """A thin Trainer: it differs in where batches come from and in what a step is.
 
     Args:
-        model: what is trained; takes a batch and a way and gives a loss, and answers `ask`.
+        task: what is trained, on which batches, and how each of them is integrated; see `Task`.
         args: Hugging Face's arguments; the best weights are kept among the checkpoints.
-        recipe: how to learn.
-        batches: of the training split.
-        validation: batches of the held-out split, which decide what is best.
-        sampler: draws the way of each batch; None where there is no way to choose.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        args: TrainingArguments,
-        *,
-        recipe: TrainRecipe,
-        batches: Batches,
-        validation: Batches,
-        sampler: WaySampler | None,
-    ) -> None:
+    def __init__(self, task: Task[Any], args: TrainingArguments) -> None:
         # The Trainer wants to see data sets; it only ever gets batches from us.
-        super().__init__(model=model, args=args, train_dataset=batches, eval_dataset=validation)
-        self.network: Any = model
+        super().__init__(model=task.network, args=args, train_dataset=task.batches, eval_dataset=task.validation)
+        self.task = task
+        self.network = task.network
+        self.recipe = recipe = task.recipe.train
         self.checkpoints = Path(str(args.output_dir))
-        self.recipe = recipe
-        self.batches = batches
-        self.validation = validation
-        self.sampler = sampler
-        self.loss = TrainingLoss.of(recipe)
         self.best = self.checkpoints / BEST
-        self.average = WeightAverage(model, recipe.ema) if recipe.ema > 0 else None
+        self.loss = TrainingLoss.of(recipe)
+        self.average = WeightAverage(task.network, recipe.ema) if recipe.ema > 0 else None
         if self.average is not None:
             self.add_callback(self.average)
         self.captured: CapturedStep | None = None
@@ -70,21 +52,14 @@ class OdeViTTrainer(Trainer):
 
     # Batches are made on the device by us; Accelerate has nothing to move or to shard.
     def get_train_dataloader(self) -> Any:
-        return self.batches
+        return self.task.batches
 
     def num_examples(self, dataloader: Any) -> int:
         return len(dataloader) * dataloader.batch_size
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            self.optimizer = make_optimiser(
-                self.network if model is None else model,
-                name=self.recipe.optimizer,
-                learning_rate=self.recipe.learning_rate,
-                weight_decay=self.recipe.weight_decay,
-                muon_learning_rate=self.recipe.muon_learning_rate,
-                muon_weight_decay=self.recipe.muon_weight_decay,
-            )
+            self.optimizer = make_optimiser(self.network if model is None else model, self.recipe)
         return self.optimizer
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
@@ -97,7 +72,8 @@ class OdeViTTrainer(Trainer):
         return self.loss(model, inputs, self._way())
 
     def _way(self) -> Way | None:
-        return None if self.sampler is None else self.sampler.draw(self.state.global_step)
+        sampler = self.task.sampler
+        return None if sampler is None else sampler.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
         """Whether this batch can be replayed; a shorter last batch of an epoch is computed as usual."""
@@ -110,9 +86,9 @@ class OdeViTTrainer(Trainer):
 
     def capture_all(self) -> None:
         """Compile and capture every way now, on the first batch, so that no later step waits."""
-        batch = next(iter(self.batches))
+        batch = next(iter(self.task.batches))
         if self._can_capture(batch) and self.captured is not None:
-            for way in [None] if self.sampler is None else self.sampler.ways:
+            for way in [None] if self.task.sampler is None else self.task.sampler.ways:
                 self.captured(batch, way)
         self.network.zero_grad()
 
@@ -125,7 +101,7 @@ class OdeViTTrainer(Trainer):
         with averaged, torch.compiler.set_stance("force_eager"):
             score = evaluate_batches(
                 self.network,
-                self.validation,
+                self.task.validation,
                 autocast=self.autocast_dtype,
                 reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
             )
