@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Estimate, measurable
-from odevit.analysis.lipschitz import local_lipschitz
+from odevit.analysis.lipschitz import Estimate, local_lipschitz
+from odevit.analysis.untouched import measurable
 from odevit.errors import DURATION, ConfigError, whole
 from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
 from odevit.objectives.vectors import norms

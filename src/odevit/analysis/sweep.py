@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from odevit.analysis.significance import Share
 from odevit.model import Askable
 from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
 from odevit.tokens import Tokens
@@ -27,8 +28,6 @@ class Outcome:
     """What the head says at the end of a way.
 
     Args:
-        way: how the images were integrated.
-        images: how many.
         top1: share of right answers; an answer that is not finite is wrong.
         agreement: share of images with the same answer as at the end of the model's own way.
         nfe: evaluations of the field; for an adaptive solver the mean over batches.
@@ -105,22 +104,29 @@ def sweep(
             the order of their length.
     """
     ways, own = list(dict.fromkeys(ways)), model.way
-    tallies = {way: _Tally() for way in dict.fromkeys([own, *ways])}
+    answers: dict[Way, list[Tensor]] = {way: [] for way in [own, *ways]}
+    evaluations = dict.fromkeys(answers, 0)
+    labels: list[Tensor] = []
     for batch in batches:
         x0 = batch["x0"] if "x0" in batch else model.embed(batch["pixel_values"])
-        labels = batch["labels"]
-        answers: dict[Way, Tensor] = {}
-        for together in _trajectories(tallies):
+        labels.append(batch["labels"].cpu())
+        for together in _trajectories(answers):
             for way, state, nfe in _travel(model, x0, together):
-                answers[way] = _answer(model, state)
-                tallies[way].nfe += nfe * len(labels)
+                answers[way].append(_answer(model, state).cpu())
+                evaluations[way] += nfe * len(x0)
                 if watch is not None:
                     watch(way, state, x0)
-        for way, answer in answers.items():
-            tallies[way].add(answer, labels, answers[own])
-    if not tallies[own].right:
+    if not labels:
         raise ValueError("there are no images to integrate; expected at least one batch")
-    return [tallies[way].outcome(way) for way in ways]
+    true, usual = torch.cat(labels), torch.cat(answers[own])
+
+    def outcome(way: Way) -> Outcome:
+        answer, images = torch.cat(answers[way]), len(true)
+        right, same, finite = answer == true, (answer == usual) & (answer >= 0), answer >= 0
+        top1, agreement, share = (Share.of(mask).value for mask in (right, same, finite))
+        return Outcome(way, images, top1, agreement, evaluations[way] / images, share, right=right)
+
+    return [outcome(way) for way in ways]
 
 
 def _trajectories(ways: Iterable[Way]) -> list[list[Way]]:
@@ -149,23 +155,3 @@ def _answer(model: Askable, state: Tokens) -> Tensor:
     """The likeliest class of each image, and -1 where the logits are not finite."""
     logits = model.readout(state)
     return torch.where(torch.isfinite(logits).all(dim=-1), logits.argmax(dim=-1), -1)
-
-
-class _Tally:
-    """The counts of one way, batch by batch."""
-
-    def __init__(self) -> None:
-        self.right: list[Tensor] = []
-        self.same: list[Tensor] = []
-        self.finite: list[Tensor] = []
-        self.nfe = 0
-
-    def add(self, answer: Tensor, labels: Tensor, own: Tensor) -> None:
-        self.right.append((answer == labels).cpu())
-        self.same.append(((answer == own) & (answer >= 0)).cpu())
-        self.finite.append((answer >= 0).cpu())
-
-    def outcome(self, way: Way) -> Outcome:
-        right, same, finite = (torch.cat(hits) for hits in (self.right, self.same, self.finite))
-        top1, agreement, share = (hits.double().mean().item() for hits in (right, same, finite))
-        return Outcome(way, len(right), top1, agreement, self.nfe / len(right), share, right=right)

@@ -13,8 +13,7 @@ from odevit.analysis.untouched import untouched
 from odevit.distill.at_hand import teacher_of
 from odevit.model import OdeStudent, load
 from odevit.report.gaze import SHOWN
-from odevit.report.page import Verdict
-from odevit.report.section import Progress, all_sections, draw_all, measure_all, plain, write_page
+from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, plain, write_page
 from odevit.report.study import Sizes, Study, draw_sample
 from odevit.train.folder import RunFolder
 from odevit.train.record import device_name, versions

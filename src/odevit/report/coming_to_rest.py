@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import divergence_step, lyapunov_time
-from odevit.analysis.rest import DOUBTFUL, FAR, Maximal, measure_spectrum
-from odevit.analysis.restless import WINDOW, watch
-from odevit.analysis.significance import Share, quantiles
+from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, measure_spectrum, watch
+from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import Verdict, number, of_norm, percent, share_of
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, number, of_norm, percent, share_of
 from odevit.report.study import Study
 from odevit.solver import Way
 
@@ -128,16 +126,14 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
 def speed_numbers(study: Study) -> dict[str, Any]:
     """Median and middle 90% of the relative speed at each time, and what is left of it at the end."""
     passage, horizon = study.passage, study.way.horizon
-    low, median, high = map(list, zip(*(quantiles(v, 0.05, 0.5, 0.95) for v in passage.speed), strict=True))
+    band = quantiles(passage.speed, {"low": 0.05, "median": 0.5, "high": 0.95})
     return {
         "images": passage.speed.shape[1],
-        "times": list(passage.times),
-        "low": low,
-        "median": median,
-        "high": high,
+        "times": passage.times,
+        **band,
         "horizon": horizon,
-        "change_per_horizon": median[-1] * horizon,
-        "falls": all(b <= a for a, b in itertools.pairwise(median)),
+        "change_per_horizon": band["median"][-1] * horizon,
+        "falls": (band["median"].diff() <= 0).all(),
     }
 
 
@@ -151,21 +147,21 @@ def exponent_numbers(maximal: Maximal, way: Way) -> dict[str, Any]:
         "values": values,
         "errors": maximal.error,
         "converged": converged,
-        "negative": maximal.negative.numbers(),
-        "not_converged": maximal.not_converged.numbers(),
-        "negative_of_converged": Share(int(((values < 0) & converged).sum()), int(converged.sum())).numbers(),
+        "negative": maximal.negative,
+        "not_converged": maximal.not_converged,
+        "negative_of_converged": Share.of(values[converged] < 0),
         "mean": maximal.mean,
         "mean_error": maximal.mean_error,
-        "quantiles": dict(zip(("5%", "50%", "95%"), quantiles(values, 0.05, 0.5, 0.95), strict=True)),
+        "quantiles": quantiles(values, PERCENTILES),
         "largest": maximal.largest,
-        "prolonged": int(maximal.prolonged.sum()),
+        "prolonged": maximal.prolonged.sum(),
         "positive": {
             "count": len(growing),
-            "lyapunov_time": {"median": quantiles(lyapunov_time(growing), 0.5)[0]},
-            "diverges_within_the_horizon": int((steps >= 0).sum()),
-            "divergence_step": {"median": quantiles(steps[steps >= 0].double(), 0.5)[0]},
+            "lyapunov_time": {"median": median(lyapunov_time(growing))},
+            "diverges_within_the_horizon": (steps >= 0).sum(),
+            "divergence_step": {"median": median(steps[steps >= 0])},
         },
-        "running": {"times": list(maximal.times), "mean": maximal.running},
+        "running": {"times": maximal.times, "mean": maximal.running},
     }
 
 
@@ -210,7 +206,7 @@ def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
         "count": len(exceptions),
         "looked_at": len(rows),
         "window": WINDOW * study.way.horizon,
-        "kinds": {kind: sum(row["kind"] == kind for row in rows) for kind in sorted({row["kind"] for row in rows})},
+        "kinds": dict(sorted(Counter(row["kind"] for row in rows).items())),
         "between": sum(row["between"] for row in rows),
         "wrong": sum(row["label"] != row["answer"] for row in rows),
         "rows": rows,

@@ -12,8 +12,7 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import Verdict, number, percent, share_of, words
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, number, percent, share_of, words
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
 
@@ -95,35 +94,31 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
     coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
     steps = limits.marked([seen[other] for other in step_ways(way)])
     horizons = [seen[other] for other in stretch_ways(way)]
-    stops = [seen[other] for other in own_reads(way) if other.steps <= way.steps]
     solvers = limits.marked(sweep(model, sample.first(few), [way, *solver_ways(way)]))
-    grid = limits.marked(sweep(model, sample.first(few), grid_ways(way)))
 
     def fair(outcome: Outcome) -> bool:
-        return bool(outcome.stable) or outcome.way == way
-
-    def rests(outcome: Outcome) -> bool:
+        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
+        # solver and not about the model; such ways are shown and not counted.
         method = outcome.way.method
-        return outcome.way == way or (isinstance(method, FixedStepSolver) and method.rests_with_equation)
+        rests = isinstance(method, FixedStepSolver) and method.rests_with_equation
+        return outcome.way == way or bool(outcome.stable and (rests or outcome.way.name == way.name))
 
     return {
-        "own": own.numbers(),
-        "top1": Share(int(own.right.sum()), own.images).numbers(),
-        "steps": [outcome.numbers() for outcome in steps],
-        "horizons": [outcome.numbers() for outcome in horizons],
-        "stops": [outcome.numbers() for outcome in stops],
-        "solvers": [outcome.numbers() for outcome in solvers],
+        "own": own,
+        "top1": Share.of(own.right),
+        "steps": steps,
+        "horizons": horizons,
+        "stops": [seen[other] for other in own_reads(way) if other.steps <= way.steps],
+        "solvers": solvers,
         "accurate": {
             **accurate.numbers(),
             "difference": accurate.top1 - coarse.top1,
             "error": paired_error(accurate.right, coarse.right),
         },
-        "grid": [outcome.numbers() for outcome in grid],
-        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
-        # solver and not about the model; such ways are shown and not counted.
+        "grid": limits.marked(sweep(model, sample.first(few), grid_ways(way))),
         "spreads": {
-            "steps": spread([each for each in steps if FEWEST <= each.way.steps <= MOST and fair(each)]),
-            "solvers": spread([each for each in solvers if fair(each) and rests(each)]),
+            "steps": spread([outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.way.steps <= MOST]),
+            "solvers": spread([outcome for outcome in solvers if fair(outcome)]),
             "horizons": spread(horizons),
         },
     }
@@ -145,8 +140,8 @@ def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         "steps": [min(counts), max(counts)],
         "difference": highest.top1 - lowest.top1,
         "error": paired_error(highest.right, lowest.right),
-        "lowest": lowest.numbers(),
-        "highest": highest.numbers(),
+        "lowest": lowest,
+        "highest": highest,
         "agreement": min(outcome.agreement for outcome in outcomes),
     }
 
@@ -186,11 +181,8 @@ def enough(sweep: Numbers, classes: int) -> Verdict:
     if own["finite"] < 1:
         return Verdict(question, "unknown", None, ("Its own way of integrating does not give finite answers.",))
     if sweep["top1"]["interval"][0] <= 1 / classes:
-        line = (
-            f"It is right on {share_of(sweep['top1'])}, which is not surely better than guessing among {classes} "
-            "classes."
-        )
-        return Verdict(question, "unknown", None, (line,))
+        guess = f"which is not surely better than guessing among {classes} classes."
+        return Verdict(question, "unknown", None, (f"It is right on {share_of(sweep['top1'])}, {guess}",))
     coarser, earlier = (fewest(sweep[name], own["top1"]) for name in ("steps", "stops"))
     sentences = (
         f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
@@ -239,10 +231,8 @@ def draw_steps(sweep: Numbers) -> Figure:
             "linestyle": "-" if i < len(COLOURS) else "--",
         }
         ordered = sorted(outcomes, key=lambda outcome: outcome["nfe"])
-        axes.plot(
-            [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered], **style,
-            linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name),
-        )  # fmt: skip
+        nfe, gains = [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered]
+        axes.plot(nfe, gains, **style, linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name))
         for outcome in ordered:
             if outcome["stable"] is False:
                 spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))

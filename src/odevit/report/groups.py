@@ -65,19 +65,21 @@ No correlation is given: it takes three or more classes that differ.
 def class_numbers(maximal: Maximal, answers: dict[str, Any]) -> dict[str, Any]:
     """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
-    rows = [
-        {
-            "class": answers["classes"][label]["name"],
-            "exponent": mean.mean,
-            "error": mean.error,
-            "count": mean.count,
-            "accuracy": answers["classes"][label]["value"],
-            "accuracy_error": answers["classes"][label]["error"],
-        }
-        for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items()
-    ]
+    rows = []
+    for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items():
+        right = answers["classes"][label]
+        rows.append(
+            {
+                "class": right["name"],
+                "exponent": mean.mean,
+                "error": mean.error,
+                "count": mean.count,
+                "accuracy": right["value"],
+                "accuracy_error": right["error"],
+            }
+        )
     related = correlation([row["exponent"] for row in rows], [row["accuracy"] for row in rows])
-    return {"classes": rows, "correlation": None if related is None else vars(related)}
+    return {"classes": rows, "correlation": related}
 
 
 def token_numbers(study: Study) -> dict[str, Any]:
@@ -93,8 +95,8 @@ def token_numbers(study: Study) -> dict[str, Any]:
             "images": len(path.values),
             "mean": path.mean,
             "error": path.mean_error,
-            "negative": path.negative.numbers(),
-            "converged": Share(int(path.converged.sum()), len(path.values)).numbers(),
+            "negative": path.negative,
+            "converged": Share.of(path.converged),
         }
     return numbers
 

@@ -6,21 +6,22 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
 from odevit.registry import Registry
-from odevit.report.page import Verdict, render
 from odevit.report.study import Study
 
 Numbers = Mapping[str, Any]
@@ -29,6 +30,20 @@ Figures = dict[str, Figure | bytes]
 """By name; a PNG that is already there as it is."""
 DIGITS = 6
 """Significant digits that are written down; single precision has about seven."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A question, its answer, and the sentences with the numbers behind it.
+
+    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
+    and is None where there is nothing to hope for.
+    """
+
+    question: str
+    answer: str
+    good: bool | None
+    sentences: tuple[str, ...]
 
 
 class Section(ABC):
@@ -61,6 +76,25 @@ class Section(ABC):
 
 
 SECTIONS: Registry[type[Section]] = Registry("section")
+
+
+@SECTIONS.register("making")
+class Making(Section):
+    """The last words of a page: everything needed to make it again."""
+
+    title = "How this was made"
+    place = 100
+    text = """
+{% call small() %}
+<code>{{ command }}</code><br>{{ device }}, {{ seconds.total | number(".0f") }} s
+({{ seconds.processor | number(".0f") }} s of processor time), seed {{ seed }}<br>
+{% for name, version in versions.items() %}{{ name }} {{ version }}{{ "" if loop.last else ", " }}{% endfor %}
+{% if sizes is defined %}<br>Every number on this page is in analysis.json beside it.{% endif %}
+{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {"seed": study.seed}
 
 
 def all_sections() -> list[Section]:
@@ -117,18 +151,42 @@ def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) ->
 def write_page(
     path: Path, title: str, lead: str, sections: Iterable[Section], numbers: Numbers, figures: Mapping[str, bytes]
 ) -> Path:
-    """Write the page of some sections; `lead` names the template of what stands before the first."""
-    parts = [(section.title, section.text) for section in sections]
-    path.write_text(render(title, lead, parts, numbers, figures), encoding="utf-8")
+    """Write `page.html.j2` with everything in it: a page that needs nothing beside it.
+
+    Args:
+        path, title: of the page.
+        lead: the name of the template of what stands before the first section.
+        sections: their texts are templates too; one that says nothing is left out.
+        numbers: what the templates may use.
+        figures: PNG by name.
+    """
+    loader = PackageLoader("odevit.report", "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= FILTERS
+    page = environment.get_template("page.html.j2").render(
+        numbers,
+        title=title,
+        lead=lead,
+        parts=[(section.title, environment.from_string(section.text)) for section in sections],
+        figures={name: b64encode(content).decode() for name, content in figures.items()},
+    )
+    path.write_text(page, encoding="utf-8")
     return path
 
 
 def plain(value: Any) -> Any:
-    """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it."""
+    """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it.
+
+    An object is written down as its `numbers()`, or as the fields of its dataclass.
+    """
     if isinstance(value, Tensor):
         return plain(value.detach().cpu().tolist())
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
+    if hasattr(value, "numbers"):
+        return plain(value.numbers())
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -136,3 +194,42 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
+
+
+def number(value: float | None, form: str = ".3g") -> str:
+    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
+    """A share with its standard error, both in percent."""
+    return form.format(percent(share["value"]), 100 * share["error"])
+
+
+def share_of(share: Mapping[str, float]) -> str:
+    """The same within a sentence."""
+    return with_error(share, "{} (± {:.1f})")
+
+
+def small_share(share: float) -> str:
+    """A share in percent, down to a size at which it is nothing."""
+    return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def of_norm(share: float | None) -> str:
+    """A distance as a share, or as a multiple, of a state's norm."""
+    if share is None:
+        return "no finite distance"
+    return f"{share:,.0f} times its norm" if share >= 10 else f"{small_share(share)} of its norm"
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
+"""What templates write numbers with: `{{ images | count }}`."""

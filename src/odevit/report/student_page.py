@@ -15,8 +15,7 @@ from odevit.analysis.untouched import untouched
 from odevit.distill.distill_task import DistillTask, comparison
 from odevit.look import BLUE, ORANGE, finish, make_figure
 from odevit.report.early_stopping import EarlyStopping
-from odevit.report.making import Making
-from odevit.report.section import Figures, Numbers, Progress, Section, draw_all, measure_all, write_page
+from odevit.report.section import Figures, Making, Numbers, Progress, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
 from odevit.report.teaching import SHOWN, Teaching
 from odevit.report.trajectories import STUDENT, TEACHER, THREAD
