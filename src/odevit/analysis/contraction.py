@@ -28,7 +28,7 @@ class Radius:
             where nothing within the limit changed it.
         error: [batch]; in the same direction, a distance shorter by this did not change the answer. It says nothing
             about directions that were not found.
-        direction: [batch, ...], the unit vector of that direction; zero where none was found.
+        direction: [batch, ...], a unit vector; zero where none was found.
         answer: [batch], the class of the state as it is.
         rival: [batch], the class just beyond the boundary; -1 where none was found.
         random: [directions, batch], the distances along random directions, infinite beyond the limit. In many

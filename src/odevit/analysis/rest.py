@@ -107,8 +107,7 @@ def measure_exponents(
     Args:
         dynamics: the field f.
         way: whose steps are differentiated.
-        starts: x(0), batch by batch.
-        rests: the states of the same images at rest, see `come_to_rest`.
+        starts, rests: x(0) batch by batch, and the states of the same images at rest, see `come_to_rest`.
         seed: of the random directions at the start.
     """
     way, left = in_fixed_steps(way), DOUBTFUL

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import divergence_step, lyapunov_time
-from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, measure_spectrum, watch
+from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, Motion, measure_spectrum, watch
 from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, number, of_norm, percent, share_of
@@ -170,40 +170,38 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
     x0 = study.sample.start(study.sizes.spectrum)
     k = min(LEADING, x0[0].numel())
     both = measure_spectrum(study.model.field, study.way, x0, study.passage.rest[0][: len(x0)], k, seed=study.seed)
-    return {
-        "images": len(x0),
-        "k": k,
-        **{
-            part: {"values": spectrum.values, "errors": spectrum.error, "converged": spectrum.converged}
-            for (part, _, _), spectrum in zip(PARTS, both, strict=True)
-        },
+    parts = {
+        part: {"values": spectrum.values, "errors": spectrum.error, "converged": spectrum.converged}
+        for (part, _, _), spectrum in zip(PARTS, both, strict=True)
     }
+    return {"images": len(x0), "k": k, **parts}
 
 
 def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
     """What the images do whose exponent at rest is not negative, one by one."""
     sample, answers = study.sample, study.answers
-    exceptions = (~(rest.values < 0)).nonzero().flatten()
-    rows: list[dict[str, Any]] = []
-    start = 0
-    for chunk, states in zip(sample.chunks, study.passage.rest, strict=True):
-        here = [i - start for i in exceptions[:DOUBTFUL].tolist() if start <= i < start + len(states)]
-        motions = watch(study.model, states[here], chunk["x0"][here], FAR * study.way.horizon) if here else []
-        for i, motion in zip((start + i for i in here), motions, strict=True):
-            rows.append(
-                {
-                    "image": int(sample.numbers[i]),
-                    "label": sample.classes[int(answers["labels"][i])],
-                    "answer": sample.classes[int(answers["answers"][i])],
-                    "exponent": rest.values[i].item(),
-                    "error": rest.error[i].item(),
-                    "converged": bool(rest.converged[i]),
-                    **{**vars(motion), "answers": [sample.classes[label] for label in motion.answers]},
-                }
-            )
-        start += len(states)
+    exceptions = ~(rest.values < 0)
+    watched = exceptions & (exceptions.cumsum(dim=0) <= DOUBTFUL)
+    motions: list[Motion] = []
+    sizes = [len(states) for states in study.passage.rest]
+    for chunk, states, here in zip(sample.chunks, study.passage.rest, watched.split(sizes), strict=True):
+        if here.any():
+            motions += watch(study.model, states[here], chunk["x0"][here], FAR * study.way.horizon)
+    rows = [
+        {
+            "image": sample.numbers[i],
+            "label": sample.classes[answers["labels"][i]],
+            "answer": sample.classes[answers["answers"][i]],
+            "exponent": rest.values[i],
+            "error": rest.error[i],
+            "converged": rest.converged[i],
+            **vars(motion),
+            "answers": [sample.classes[label] for label in motion.answers],
+        }
+        for i, motion in zip(watched.nonzero().flatten().tolist(), motions, strict=True)
+    ]
     return {
-        "count": len(exceptions),
+        "count": exceptions.sum(),
         "looked_at": len(rows),
         "window": WINDOW * study.way.horizon,
         "kinds": dict(sorted(Counter(row["kind"] for row in rows).items())),
@@ -282,9 +280,8 @@ def draw_spectrum(spectrum: Numbers) -> Figure:
 def _certainty(rest: Numbers) -> str:
     unsure, mean = rest["not_converged"], rest["mean"]
     if unsure["hits"] == 0:
-        return (
-            f"The measurement converged for all of them; the mean exponent is {number(mean, '.3f')} per unit of time."
-        )
+        average = f"the mean exponent is {number(mean, '.3f')} per unit of time"
+        return f"The measurement converged for all of them; {average}."
     average = "no mean is given" if mean is None else f"the mean of all is {number(mean, '.3f')} per unit of time"
     return (
         f"For {share_of(unsure)} the size of the exponent had not converged when the measurement ended; their sign "

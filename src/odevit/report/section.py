@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,8 +25,8 @@ from odevit.report.study import Study
 
 Numbers = Mapping[str, Any]
 """The content of analysis.json, or a part of it."""
-Figures = dict[str, Figure | bytes]
-"""By name; a PNG that is already there as it is."""
+Figures = dict[str, Figure]
+"""By name."""
 DIGITS = 6
 """Significant digits that are written down; single precision has about seven."""
 
@@ -46,7 +45,7 @@ class Verdict:
     sentences: tuple[str, ...]
 
 
-class Section(ABC):
+class Section:
     """One topic of a report.
 
     A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it; nothing else
@@ -62,9 +61,9 @@ class Section(ABC):
     thresholds: ClassVar[tuple[str, ...]] = ()
     """The rules of its verdicts, in words."""
 
-    @abstractmethod
     def measure(self, study: Study) -> dict[str, Any]:
         """The numbers by their keys in analysis.json; sections that share a key each add to what is under it."""
+        return {}
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         """What the numbers of all sections, and the first images [image, channel, height, width] in 0..1, allow."""
@@ -142,9 +141,8 @@ def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) ->
     drawn: dict[str, bytes] = {}
     for section in sections:
         for name, figure in section.draw(numbers, pictures).items():
-            if isinstance(figure, Figure):
-                figure.savefig(buffer := BytesIO(), format="png")
-            drawn[name] = buffer.getvalue() if isinstance(figure, Figure) else figure
+            figure.savefig(buffer := BytesIO(), format="png")
+            drawn[name] = buffer.getvalue()
     return drawn
 
 

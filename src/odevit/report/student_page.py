@@ -28,16 +28,11 @@ def write_report(task: DistillTask) -> Path:
     """Measure a finished student against its teacher on held-out images, draw it, and write report.html."""
     recipe, folder, progress = task.recipe, task.folder.path, Progress()
     record = json.loads((folder / "record.json").read_text())
-    sections = [
-        Teaching(),
-        Meetings(recipe.alignment.images),
-        Learning(folder / "curves.png"),
-        EarlyStopping(),
-        Making(),
-    ]
+    sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Making()]
     with untouched(task.student):
         sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
+    numbers["alignment"]["images"] = recipe.alignment.images
     numbers |= {
         "models": comparison(folder),
         "images": len(task.data.test),
@@ -47,7 +42,7 @@ def write_report(task: DistillTask) -> Path:
         "command": record["command"] or recipe.name,
         "seconds": progress.numbers(),
     }
-    figures = draw_all(sections, numbers, sample.pictures(SHOWN))
+    figures = draw_all(sections, numbers, sample.pictures(SHOWN)) | {"curves": (folder / "curves.png").read_bytes()}
     title = f"{recipe.name}: a teacher and its student"
     page = write_page(task.folder.own("report.html"), title, "student.html.j2", sections, numbers, figures)
     print(f"report: {page}")
@@ -64,16 +59,12 @@ class Meetings(Section):
 alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 
-    def __init__(self, images: int) -> None:
-        self.images = images
-
     def measure(self, study: Study) -> dict[str, Any]:
         alignment, horizon = study.alignment[0], study.way.horizon
         steps = study.meeting_way.steps
         travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
         return {
             "alignment": {
-                "images": self.images,
                 "kind": alignment.kind,
                 "layers": horizon * travelled / travelled[-1],
                 "times": torch.linspace(0, horizon, steps + 1),
@@ -94,15 +85,6 @@ class Learning(Section):
 {% call picture("curves") %}The student was chosen by its agreement with the teacher on held-out images, not by
 labels.{% endcall %}
 """
-
-    def __init__(self, curves: Path) -> None:
-        self.curves = curves
-
-    def measure(self, study: Study) -> dict[str, Any]:
-        return {}
-
-    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
-        return {"curves": self.curves.read_bytes()}
 
 
 def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Sequence[int]) -> Figure:

@@ -215,9 +215,8 @@ class Study:
     Args:
         run: a folder, or the name of a bundled model.
         model: in evaluation mode, see `untouched`.
-        sample: the images.
         teacher: of a student, where it is at hand.
-        sizes, seed: how many images the costly parts see; of random directions.
+        seed: of random directions.
     """
 
     run: str | os.PathLike[str]

@@ -55,8 +55,8 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
             "paths": {
                 "images": len(chosen),
                 "token": "CLS" if layout.has_cls else "mean of the patches",
-                "explained": list(plane.explained),
-                "times": list(solution.times),
+                "explained": plane.explained,
+                "times": solution.times,
                 "horizon_at": saved.index(N),
                 "paths": [
                     {"image": int(sample.numbers[i]), "class": names[i], "points": path}
@@ -71,13 +71,7 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
 
 @dataclass(frozen=True)
 class Paths:
-    """Trajectories of student and teacher in one plane.
-
-    Args:
-        student: [image, step, 2].
-        teacher: [image, layer, 2].
-        explained: the share of the variance along each of the two axes.
-    """
+    """Trajectories [image, step or layer, 2] in one plane, and the share of the variance along each of its axes."""
 
     student: Tensor
     teacher: Tensor
@@ -85,13 +79,9 @@ class Paths:
 
 
 def pca_paths(student_states: Tensor, teacher_states: Tensor) -> Paths:
-    """Both trajectories in the plane in which all their states together vary most.
+    """Both trajectories, [step, image, dim] and [layer, image, dim], in the plane in which they vary most together.
 
     The axes belong to student and teacher together: those of the teacher alone would hide where a student leaves it.
-
-    Args:
-        student_states: [step, image, dim], one token of each image.
-        teacher_states: [layer, image, dim], the same token.
     """
     if student_states.ndim != 3 or student_states.shape[1:] != teacher_states.shape[1:]:
         raise ValueError(
@@ -140,14 +130,7 @@ def draw_plane(paths: Numbers) -> Figure:
 
 
 def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
-    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it.
-
-    Args:
-        paths: of as many images as there are pictures.
-        meetings: for each layer 1..L, the number of that step.
-        pictures: [image, channel, height, width] in 0..1.
-        names: what to call the images.
-    """
+    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it."""
     figure, (axes,) = make_figure(5.0)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
@@ -169,8 +152,8 @@ def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: S
 
 
 def _name_axes(axes: Any, explained: Sequence[float]) -> None:
-    for which, number, share in zip("xy", ("1st", "2nd"), explained, strict=True):
-        axes.set(**{f"{which}label": f"{number} principal component ({share:.0%} of the variance)"})
+    first, second = (f"principal component ({share:.0%} of the variance)" for share in explained)
+    axes.set(xlabel=f"1st {first}", ylabel=f"2nd {second}")
     axes.grid(alpha=0.3)
 
 
