@@ -8,7 +8,8 @@ import pytest
 from jinja2 import ChoiceLoader, DictLoader, PackageLoader, UndefinedError
 
 from odevit.report import section
-from odevit.report.section import number, of_norm, percent, small_share, with_error, write_page
+from odevit.report.page import number, of_norm, percent, small_share, with_error
+from odevit.report.section import write_page
 from tests.report.alone import pictures, what_it_fetches
 
 NASTY = 'cats & <dogs> "say" {{ title }} $title'

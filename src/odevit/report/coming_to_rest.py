@@ -13,7 +13,8 @@ from odevit.analysis.lyapunov import divergence_step, lyapunov_time
 from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, Motion, measure_spectrum, watch
 from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, number, of_norm, percent, share_of
+from odevit.report.page import band, mark, note, number, of_norm, percent, share_of
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.solver import Way
 
@@ -214,15 +215,10 @@ def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
 def draw_speed(speed: Numbers) -> Figure:
     """Relative speed against time: the median image and the middle 90% of them."""
     figure, (axes,) = make_figure(3.4)
-    times = speed["times"]
-    low, median, high = (numbers_of(speed[key]) for key in ("low", "median", "high"))
-    axes.fill_between(times, low, high, color=BLUE, alpha=0.2, linewidth=0, label="middle 90% of the images")
-    axes.plot(times, median, color=BLUE, linewidth=2, label="median image")
-    axes.axvline(speed["horizon"], color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        "its horizon", (speed["horizon"], 0.97), xytext=(5, -9), textcoords="offset points",
-        xycoords=("data", "axes fraction"), color=GREY,
-    )  # fmt: skip
+    times, median = speed["times"], numbers_of(speed["median"])
+    style = {"color": BLUE, "linewidth": 2, "label": "median image"}
+    band(axes, times, speed, "low", "median", "high", around="middle 90% of the images", **style)
+    mark(axes, speed["horizon"], "its horizon", height=0.95)
     if any(value > 0 for value in median):
         axes.set_yscale("log")
     axes.set(xlabel="time t", ylabel="|dx/dt| / |x|  (1 / unit of time)", xlim=(0, None))
@@ -246,10 +242,7 @@ def draw_exponents(path: Numbers, rest: Numbers) -> Figure:
             axes.legend(frameon=False, loc="upper left", ncols=2)
     axes.axvline(0.0, color="black", linewidth=1.2)
     for word, shift, side in (("grows →", 4, "left"), ("← dies out", -4, "right")):
-        axes.annotate(
-            word, (0.0, 0.9), xytext=(shift, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
-            fontsize=9, ha=side,
-        )  # fmt: skip
+        note(axes, word, (0.0, 0.9), (shift, 0), xycoords=("data", "axes fraction"), fontsize=9, ha=side)
     axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
     axes.grid(alpha=0.3, axis="y")
     axes.set_ylim(top=1.3 * axes.get_ylim()[1])
@@ -262,19 +255,16 @@ def draw_spectrum(spectrum: Numbers) -> Figure:
     figure, columns = make_figure(3.2, 2, sharey=True)
     order = range(1, spectrum["k"] + 1)
     for axes, (part, name, colour) in zip(columns, PARTS, strict=True):
+        style = {"color": colour, "marker": "o", "markersize": 5, "linewidth": 1, "alpha": 0.8}
         for values, converged in zip(spectrum[part]["values"], spectrum[part]["converged"], strict=True):
-            axes.plot(
-                order, numbers_of(values), color=colour, marker="o", markersize=5, linewidth=1, alpha=0.8,
-                markerfacecolor=colour if converged else "white",
-            )  # fmt: skip
+            axes.plot(order, numbers_of(values), **style, markerfacecolor=colour if converged else "white")
         axes.axhline(0.0, color="black", linewidth=1)
         axes.set(title=name, xlabel="number of the exponent", xticks=list(order))
         axes.title.set_color(GREY)
         axes.grid(alpha=0.3)
     columns[0].set_ylabel("λ (1 / unit of time)")
-    return finish(
-        figure, f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
-    )
+    title = f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
+    return finish(figure, title)
 
 
 def _certainty(rest: Numbers) -> str:

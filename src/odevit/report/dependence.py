@@ -12,7 +12,8 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, number, percent, share_of, words
+from odevit.report.page import mark, note, number, percent, share_of, words
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
 
@@ -238,12 +239,10 @@ def draw_steps(sweep: Numbers) -> Figure:
                 spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
                 axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
                 if gain(outcome) < floor:
-                    text = signed(gain(outcome), 0)
-                    axes.annotate(text, spot, xytext=(7, -3), textcoords="offset points", fontsize=9)
-    axes.errorbar(
-        [accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], color="black", marker="*", markersize=10,
-        capsize=3, linestyle="", label=f"{accurate['solver']}, to a tolerance",
-    )  # fmt: skip
+                    note(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
+    star = {"color": "black", "marker": "*", "markersize": 10, "capsize": 3, "linestyle": ""}
+    name = f"{accurate['solver']}, to a tolerance"
+    axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)
     axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log", base=2)
     ticks: list[int] = []
@@ -274,11 +273,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
     ):
         shares = [100 * read[time][key] for time in times]
         axes.plot(times, shares, color=colour, marker=marker, markersize=4, linewidth=1.8, label=name)
-    axes.axvline(own, color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        "its horizon", (own, 0.03), xytext=(-5, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
-        color=GREY, ha="right",
-    )  # fmt: skip
+    mark(axes, own, "its horizon", height=0.05)
     axes.set_xscale("log", base=2)
     ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
     axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])

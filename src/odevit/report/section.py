@@ -21,6 +21,7 @@ from rich.console import Console
 from torch import Tensor
 
 from odevit.registry import Registry
+from odevit.report.page import FILTERS
 from odevit.report.study import Study
 
 Numbers = Mapping[str, Any]
@@ -192,42 +193,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
-
-
-def number(value: float | None, form: str = ".3g") -> str:
-    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
-    return "–" if value is None else f"{value:{form}}".replace("-", "−")
-
-
-def percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}%"
-
-
-def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
-    """A share with its standard error, both in percent."""
-    return form.format(percent(share["value"]), 100 * share["error"])
-
-
-def share_of(share: Mapping[str, float]) -> str:
-    """The same within a sentence."""
-    return with_error(share, "{} (± {:.1f})")
-
-
-def small_share(share: float) -> str:
-    """A share in percent, down to a size at which it is nothing."""
-    return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
-
-
-def of_norm(share: float | None) -> str:
-    """A distance as a share, or as a multiple, of a state's norm."""
-    if share is None:
-        return "no finite distance"
-    return f"{share:,.0f} times its norm" if share >= 10 else f"{small_share(share)} of its norm"
-
-
-def words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
-"""What templates write numbers with: `{{ images | count }}`."""

@@ -19,12 +19,14 @@ from odevit.field.branch import Branch
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.vectors import norms
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, of_norm, share_of, small_share
+from odevit.report.page import band, of_norm, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.tokens import Tokens
 
 PROBES = 5
 """Times along the path at which the field is looked at."""
+RANGE = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
 TOLERANT = 0.95
 """The head tolerates the rest of the path when at least this share of states has a radius larger than it."""
 
@@ -106,13 +108,13 @@ def lipschitz_numbers(study: Study) -> dict[str, Any]:
     rows = []
     for t, state in zip(solution.times, solution.states, strict=True):
         whole = local_lipschitz(field, state, t, x0=x0, iterations=20)
-        row = {"time": t, "field": _range(whole.value), "unsettled": whole.error.max()}
+        row = {"time": t, "field": quantiles(whole.value, RANGE), "unsettled": whole.error.max()}
         if inner := _attention_alone(field, state, t):
             dynamics, y = inner
-            row["attention"] = _range(local_lipschitz(dynamics, y, iterations=20).value)
+            row["attention"] = quantiles(local_lipschitz(dynamics, y, iterations=20).value, RANGE)
             # Singular values of what is not finite are an error, not a number.
             finite = y[y.flatten(1).isfinite().all(dim=1)]
-            row["attention_bound"] = _range(attention_bound(cast(VectorField, field).attention, finite))
+            row["attention_bound"] = quantiles(attention_bound(cast(VectorField, field).attention, finite), RANGE)
         rows.append(row)
     return {"images": len(x0), "rows": rows}
 
@@ -132,16 +134,16 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
         numbers["solvers"][solver] = {
             "times": measured.times,
             "error": measured.error.median(dim=1).values,
-            "final": _range(measured.error[-1]),
-            "relative": _range(measured.error[-1] / norms(x0)),
-            "largest": _range(measured.largest),
+            "final": quantiles(measured.error[-1], RANGE),
+            "relative": quantiles(measured.error[-1] / norms(x0), RANGE),
+            "largest": quantiles(measured.largest, RANGE),
             "reference_error": measured.reference_error.amax(),
         }
     return numbers | {
-        "curvature": _range(measured.curvature.value),
-        "lipschitz": _range(measured.lipschitz.value),
-        "bound_8": _range(measured.bound),
-        "bound_8_assumed": _range(measured.assumed_bound),
+        "curvature": quantiles(measured.curvature.value, RANGE),
+        "lipschitz": quantiles(measured.lipschitz.value, RANGE),
+        "bound_8": quantiles(measured.bound, RANGE),
+        "bound_8_assumed": quantiles(measured.assumed_bound, RANGE),
         "bound_11": measured.weight_bound,
     }
 
@@ -183,9 +185,8 @@ def draw_lipschitz(rows: list[Numbers]) -> Figure:
         ("attention_bound", "attention alone, bound from its map", ORANGE, "--"),
     ):
         if key in rows[0]:
-            low, median, high = (numbers_of(row[key][end] for row in rows) for end in ("smallest", "median", "largest"))
-            axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(times, median, color=colour, linestyle=style, marker="o", markersize=5, label=name)
+            lines = {end: [row[key][end] for row in rows] for end in RANGE}
+            band(axes, times, lines, *RANGE, color=colour, linestyle=style, marker="o", markersize=5, label=name)
     axes.set(xlabel="time t", ylabel="|df/dx| (1 / unit of time)", ylim=(0, None))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
@@ -223,7 +224,3 @@ def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, T
     y = y if branch.time is None else branch.time(y, t)
     body = branch.body
     return Dynamics({"attention": lambda x, _, observer: body(x, None, observer)}, anchor=y), y
-
-
-def _range(values: Tensor) -> dict[str, Tensor]:
-    return quantiles(values, {"smallest": 0.0, "median": 0.5, "largest": 1.0})

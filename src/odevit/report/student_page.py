@@ -15,6 +15,7 @@ from odevit.analysis.untouched import untouched
 from odevit.distill.distill_task import DistillTask, comparison
 from odevit.look import BLUE, ORANGE, finish, make_figure
 from odevit.report.early_stopping import EarlyStopping
+from odevit.report.page import note
 from odevit.report.section import Figures, Making, Numbers, Progress, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
 from odevit.report.teaching import SHOWN, Teaching
@@ -92,8 +93,8 @@ def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Se
     figure, (axes,) = make_figure(2.3)
     for layer, step in enumerate(meetings):
         axes.plot([times[step], layers[layer]], [0, 1], **THREAD)
-        axes.annotate(f"{layer}", (layers[layer], 1), xytext=(0, 8), textcoords="offset points", ha="center")
-        axes.annotate(f"{step}", (times[step], 0), xytext=(0, -16), textcoords="offset points", ha="center")
+        note(axes, f"{layer}", (layers[layer], 1), (0, 8), ha="center")
+        note(axes, f"{step}", (times[step], 0), (0, -16), ha="center")
     axes.plot(layers, [1] * len(layers), **TEACHER, color=ORANGE, clip_on=False)
     axes.plot(times, [0] * len(times), **STUDENT, color=BLUE, clip_on=False)
     axes.set_yticks([0, 1], ["student's steps", "teacher's layers"])

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.limits import Limits, measure_limits
 from odevit.analysis.rest import FAR, Maximal, measure_exponents
 from odevit.analysis.significance import Share
-from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
+from odevit.analysis.sweep import Limits, Outcome, measure_limits, step_ways, stretch_ways, sweep
 from odevit.data import Batches, DataSet, make_batches
 from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher

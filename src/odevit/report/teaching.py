@@ -18,7 +18,8 @@ from odevit.distill.teacher import Teacher
 from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
 from odevit.model import Askable
 from odevit.report.dependence import CERTAIN
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict, percent, share_of, small_share
+from odevit.report.page import band, percent, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
 from odevit.solver import Way
@@ -222,10 +223,11 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
     last, right = distances[-1], groups == 0
     nearer = [ranking(layer[~right], layer[right]) for layer in distances]
     sides = [side_of_chance(layer) for layer in nearer if layer is not None]
+    disagreement = ranking(last[~agreed], last[agreed])
     return {
         "distances": last,
         "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
-        "tells_disagreement": ranked_above(last[~agreed], last[agreed]),
+        "tells_disagreement": disagreement and disagreement["value"],
         "right_is_nearer": nearer[-1],
         "layers_nearer": {"nearer": sides.count(1), "farther": sides.count(-1)},
         "bins": distance_bins(last, groups),
@@ -245,19 +247,17 @@ def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
     return rows
 
 
-def ranked_above(these: Tensor, those: Tensor) -> float | None:
-    """P(a > b) for a of `these` and b of `those`, ties counted half: 1/2 where distance says nothing."""
-    if not len(these) or not len(those):
-        return None
-    ordered = those.sort().values
-    below, not_above = (torch.searchsorted(ordered, these, right=right) for right in (False, True))
-    return ((below + not_above).double().mean() / (2 * len(those))).item()
-
-
 def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
-    """P(a > b) and sqrt((m + n + 1) / (12 m n)), its error where m and n images are alike (Mann and Whitney)."""
-    value, m, n = ranked_above(these, those), len(these), len(those)
-    return None if value is None else {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
+    """P(a > b) for a of these m and b of those n, ties counted half; None where either are missing.
+
+    1/2 says that they are alike; sqrt((m + n + 1) / (12 m n)) is the error then (Mann and Whitney).
+    """
+    m, n = len(these), len(those)
+    if not m or not n:
+        return None
+    below, not_above = (torch.searchsorted(those.sort().values, these, right=right) for right in (False, True))
+    value = (below + not_above).double().mean().item() / (2 * n)
+    return {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
 
 
 def side_of_chance(ranking: Numbers) -> int:
@@ -273,8 +273,8 @@ def draw_layers(by_token: Numbers) -> Figure:
         layers = range(1, len(bands["median"]) + 1)
         every = 1 if len(layers) <= 12 else 2 if len(layers) <= 24 else 4
         axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it stood still")
-        axes.fill_between(layers, bands["low"], bands["high"], color=colour, alpha=0.2, linewidth=0, label="middle 80%")
-        axes.plot(layers, bands["median"], color=colour, **STUDENT, label="student, median image")
+        style = {**STUDENT, "color": colour, "label": "student, median image"}
+        band(axes, layers, bands, "low", "median", "high", around="middle 80%", **style)
         axes.set(title=TOKENS[name], xlabel="layer of the teacher", xticks=layers[every - 1 :: every])
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=9)
@@ -299,9 +299,8 @@ def draw_correctness(teacher: Numbers) -> Figure:
     labels = [f"{name}\n{int((groups == i).sum()):,}" for i, name in enumerate(GROUPS)]
     panels[0].set_yticks(range(len(GROUPS)), labels=labels)
     panels[0].invert_yaxis()
-    return finish(
-        figure, f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
-    )
+    title = f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
+    return finish(figure, title)
 
 
 def draw_bins(teacher: Numbers) -> Figure:

@@ -1,0 +1,65 @@
+"""How numbers are written on a page, in its sentences and templates, and what its figures have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odevit.look import GREY, numbers_of
+
+
+def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str = "", **style: Any) -> None:
+    """A line and the range around it, by the keys of low, middle and high; null leaves a gap."""
+    low, middle, high = (numbers_of(numbers[key]) for key in keys)
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0, label=around)
+    axes.plot(x, middle, **style)
+
+
+def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> None:
+    """Words beside a spot of a figure, `shift` points to the right and up."""
+    axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
+
+
+def mark(axes: Any, x: float, text: str, height: float) -> None:
+    """An upright line with words beside it, at a height from 0 to 1."""
+    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
+    note(axes, text, (x, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY)
+
+
+def number(value: float | None, form: str = ".3g") -> str:
+    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
+    """A share with its standard error, both in percent."""
+    return form.format(percent(share["value"]), 100 * share["error"])
+
+
+def share_of(share: Mapping[str, float]) -> str:
+    """The same within a sentence."""
+    return with_error(share, "{} (± {:.1f})")
+
+
+def small_share(share: float) -> str:
+    """A share in percent, down to a size at which it is nothing."""
+    return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def of_norm(share: float | None) -> str:
+    """A distance as a share, or as a multiple, of a state's norm."""
+    if share is None:
+        return "no finite distance"
+    return f"{share:,.0f} times its norm" if share >= 10 else f"{small_share(share)} of its norm"
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
+"""What templates write numbers with: `{{ images | count }}`."""
