@@ -71,7 +71,6 @@ def approximation_error(
     seen: convert field and state to double precision for those.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
         x0: the state at time 0 [batch, ...].
         solver, steps, horizon: the integration to be judged.
         refine: at least 4.

@@ -14,7 +14,6 @@ from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
 """How far a step goes beyond the boundary it aims at, to see whether it is there."""
-
 HALVINGS = 12
 """How often a bracket of the boundary is halved: 2^-12 of it is left."""
 

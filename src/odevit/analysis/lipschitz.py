@@ -35,9 +35,7 @@ def local_lipschitz(
     The estimate comes from below; `error` says whether it has settled.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
-        x: states [batch, ...].
-        t: the time.
+        x, t: states [batch, ...] and their time.
         x0: where the trajectory started; matters only to a field with a leak, whose strength alone counts.
         iterations: of the power method.
         seed: of the first direction; the global generator is left alone.
@@ -82,9 +80,8 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     """
     dot = dot_product(attention)
     if dot is None:
-        raise ValueError(
-            f"{type(attention).__name__}; expected DotProductAttention, the bound is about attention='dot'"
-        )
+        name = type(attention).__name__
+        raise ValueError(f"{name}; expected DotProductAttention, the bound is about attention='dot'")
     exact = copy.deepcopy(dot).double()
     projections = (exact.q_proj, exact.k_proj, exact.v_proj)
     Q, K, V = (exact.split(projection(x.double())) for projection in projections)

@@ -102,12 +102,9 @@ def lyapunov_spectrum(
     Every sample begins with the same random directions, so its exponents do not depend on the batch it is in.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
         x0: where to begin [batch, ...].
         k: how many exponents; the cost of a step grows with it.
-        horizon: T, the time over which growth is counted.
-        steps: how many steps that takes.
-        solver: a fixed-step solver or its name.
+        horizon, steps: T, the time over which growth is counted, and how many steps of the solver that takes.
         transient: a time before, in steps of nearly the same size, during which state and directions are carried along
             and nothing is counted.
         t0: the time at x0; matters to fields that know the time.

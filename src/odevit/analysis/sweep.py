@@ -19,10 +19,8 @@ from odevit.tokens import Tokens
 
 STEPS = (4, 6, 8, 12, 24, 64)
 """Numbers of steps that the model's own solver is tried with."""
-
 STRETCHES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """How far beyond its horizon a model is integrated, in horizons."""
-
 ACCURATE = "dopri5"
 """The solver that is more accurate than the one a model was trained with (Ott et al. 2021)."""
 
@@ -69,10 +67,9 @@ def solver_ways(own: Way) -> list[Way]:
     ways = []
     for name in sorted(SOLVERS):
         solver = make_solver(name)
-        if name == own.name or not isinstance(solver, FixedStepSolver):
-            continue
-        counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
-        ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
+        if name != own.name and isinstance(solver, FixedStepSolver):
+            counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
+            ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
     return ways
 
 

@@ -23,6 +23,11 @@ CLASSES, OF_EACH = 6, 2
 STUDENT: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
 TEACHER: dict[str, Any] = {"linewidth": 1.2, "linestyle": ":", "marker": "s", "markersize": 5, "mfc": "white"}
 THREAD: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
+MARKS: dict[str, dict[str, Any]] = {
+    "start x(0)": {"marker": "o", "markersize": 7, "markerfacecolor": "white"},
+    "its horizon": {"marker": "|", "markersize": 12, "markeredgewidth": 2},
+    "eight horizons": {"marker": "*", "markersize": 13, "markeredgecolor": "white"},
+}
 
 
 @SECTIONS.register("trajectories")
@@ -109,20 +114,14 @@ def classified(state: Tensor, layout: TokenLayout) -> Tensor:
 def draw_plane(paths: Numbers) -> Figure:
     """A few images from start to rest, coloured by class."""
     figure, (axes,) = make_figure(4.8)
-    at = paths["horizon_at"]
     colours: dict[str, str] = {}
     for path in paths["paths"]:
         colour = colours.setdefault(path["class"], COLOURS[len(colours) % len(COLOURS)])
         x, y = zip(*path["points"], strict=True)
         axes.plot(x, y, color=colour, linewidth=1.4, marker=".", markersize=4, alpha=0.9)
-        axes.plot(x[0], y[0], color=colour, marker="o", markersize=7, markerfacecolor="white")
-        axes.plot(x[at], y[at], color=colour, marker="|", markersize=12, markeredgewidth=2)
-        axes.plot(x[-1], y[-1], color=colour, marker="*", markersize=13, markeredgecolor="white")
-    kinds = [
-        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label="start x(0)"),
-        Line2D([], [], color=GREY, marker="|", markersize=11, markeredgewidth=2, linestyle="", label="its horizon"),
-        Line2D([], [], color=GREY, marker="*", markersize=11, linestyle="", label="eight horizons"),
-    ]
+        for n, style in zip((0, paths["horizon_at"], -1), MARKS.values(), strict=True):
+            axes.plot(x[n], y[n], color=colour, **style)
+    kinds = [Line2D([], [], color=GREY, linestyle="", **style, label=name) for name, style in MARKS.items()]
     names = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in colours.items()]
     axes.legend(handles=[*kinds, *names], frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     _name_axes(axes, paths["explained"])
