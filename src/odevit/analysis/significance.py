@@ -12,6 +12,8 @@ from torch import Tensor
 
 PERCENTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
 """The middle 90% of a sample, and its median."""
+SHUFFLES = 10_000
+"""Permutations behind a p-value."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Correlation:
     count: int
 
 
-def correlation(x: Sequence[float], y: Sequence[float], *, shuffles: int = 10_000, seed: int = 0) -> Correlation | None:
+def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation | None:
     """sum (x - <x>)(y - <y>) / (n s_x s_y); None for fewer than three points, or if x or y is constant."""
     points = torch.tensor([x, y], dtype=torch.float64)
     points = points[:, points.isfinite().all(dim=0)]
@@ -93,7 +95,7 @@ def correlation(x: Sequence[float], y: Sequence[float], *, shuffles: int = 10_00
         return None
     a, b = F.normalize(points - points.mean(dim=1, keepdim=True))
     r = (a @ b).item()
-    generator = torch.Generator().manual_seed(seed)
-    orders = torch.rand(shuffles, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
+    generator = torch.Generator().manual_seed(0)
+    orders = torch.rand(SHUFFLES, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
     extreme = ((b[orders] @ a).abs() >= abs(r) - 1e-12).sum().item()
-    return Correlation(r, (extreme + 1) / (shuffles + 1), len(a))
+    return Correlation(r, (extreme + 1) / (SHUFFLES + 1), len(a))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -211,7 +212,7 @@ def draw_steps(sweep: Numbers) -> Figure:
     """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
     figure, (axes,) = make_figure(4.4)
     own, accurate = sweep["own"], sweep["accurate"]
-    lines: dict[str, list[Numbers]] = {f"{own['solver']}, its own": list(sweep["steps"])}
+    lines = {f"{own['solver']}, its own": list(sweep["steps"])}
     for outcome in sweep["solvers"]:
         if outcome["solver"] != own["solver"]:
             lines.setdefault(outcome["solver"], []).append(outcome)
@@ -246,10 +247,10 @@ def draw_steps(sweep: Numbers) -> Figure:
     axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log", base=2)
     ticks: list[int] = []
-    for nfe in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
-        if not ticks or nfe >= 1.3 * ticks[-1]:  # far enough apart to be read
-            ticks.append(nfe)
-    axes.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    for tick in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
+        if not ticks or tick >= 1.3 * ticks[-1]:  # far enough apart to be read
+            ticks.append(tick)
+    axes.set_xticks(ticks, labels=ticks)
     axes.minorticks_off()
     axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy less that of its own way (points)")
     axes.set_ylim(bottom=floor)
@@ -290,26 +291,25 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     """Accuracy for every horizon and number of steps; a star where the step is too long (the paper's Fig. 7)."""
     figure, (axes,) = make_figure(4.0)
     horizons, counts = (sorted({outcome[key] for outcome in grid}) for key in ("horizon", "steps"))
-    values = [[float("nan")] * len(counts) for _ in horizons]
+    values = np.full((len(horizons), len(counts)), np.nan)
     accuracies = [100 * outcome["top1"] for outcome in grid]
+    worst, best = min(accuracies), max(accuracies)
     for outcome, value in zip(grid, accuracies, strict=True):
         row, column = horizons.index(outcome["horizon"]), counts.index(outcome["steps"])
-        values[row][column] = value
+        values[row, column] = value
         text = f"{value:.1f}" + ("*" if outcome["stable"] is False else "")
-        colour = "white" if value < (min(accuracies) + max(accuracies)) / 2 else "black"
+        colour = "white" if value < (worst + best) / 2 else "black"
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=11)
         if _way(outcome)[1:] == _way(own)[1:]:
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3))
-    image = axes.imshow(
-        values, origin="lower", aspect="auto", cmap="cividis", vmin=min(accuracies), vmax=max(accuracies)
-    )
-    axes.set_xticks(range(len(counts)), labels=[str(count) for count in counts])
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=worst, vmax=best)
+    axes.set_xticks(range(len(counts)), labels=counts)
     axes.set_yticks(range(len(horizons)), labels=[f"{time:g}  ({time / own['horizon']:g}x)" for time in horizons])
     axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
     figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
     stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
-    range_ = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
-    return finish(figure, f"Accuracy by horizon and steps: {range_} (* beyond its limit)")
+    result = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
+    return finish(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 
 def _way(outcome: Numbers) -> tuple[str, int, float]:
