@@ -20,10 +20,9 @@ from typing import Any
 
 import torch
 
-from odevit.analysis.limits import Limits, measure_limits
 from odevit.analysis.rest import FAR, come_to_rest, measure_exponents
 from odevit.analysis.significance import paired_error
-from odevit.analysis.sweep import STEPS, Outcome, stretch_ways, sweep
+from odevit.analysis.sweep import STEPS, Limits, Outcome, measure_limits, stretch_ways, sweep
 from odevit.analysis.untouched import untouched
 from odevit.model import Askable, load
 from odevit.solver import Way
@@ -81,12 +80,12 @@ def exponents(model: Askable, batches: Any) -> tuple[dict[str, Any], Limits]:
 
     The measurement is that of `odevit analyze`, on the images given here.
     """
-    found: dict[str, Any] = {}
+    growth: dict[str, Any] = {}
     starts = [model.embed(batch["pixel_values"]) for batch in batches]
     for name, way in (("own", model.way), ("rk4", model.way.but("rk4", 2 * model.way.steps))):
         rests = [come_to_rest(model, x0, way) for x0 in starts]
         _, calm = measure_exponents(model.field, way, starts, rests)
-        found[name] = {
+        growth[name] = {
             "step": way.step,
             "negative": calm.negative.value,
             "converged": 1 - calm.not_converged.value,
@@ -95,7 +94,7 @@ def exponents(model: Askable, batches: Any) -> tuple[dict[str, Any], Limits]:
         }
     limits = [measure_limits(model.field, rest, x0) for rest, x0 in zip(rests, starts, strict=True)]
     radius, forcing = (max(getattr(part, name) for part in limits) for name in ("radius", "forcing"))
-    return found, Limits(radius, forcing, sum(part.images for part in limits))
+    return growth, Limits(radius, forcing, sum(part.images for part in limits))
 
 
 def main() -> None:

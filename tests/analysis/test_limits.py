@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.limits import Limits, measure_limits, stability_interval
-from odevit.analysis.sweep import Outcome
+from odevit.analysis.sweep import Limits, Outcome, measure_limits, stability_interval
 from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
 from tests.report.small import Linear
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.restless import classify, watch
+from odevit.analysis.rest import classify, watch
 from tests.model.tiny import tiny_model
 
 SURE = torch.tensor([[0.9, 0.05, 0.05]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from odevit.analysis.significance import Share, correlation, paired_error, quantiles
+from odevit.analysis.significance import Share, correlation, paired_error, quantiles, standard_error
 
 
 def test_a_share_with_its_errors():
@@ -55,6 +55,15 @@ def test_no_correlation_where_there_is_none_to_speak_of():
 
 
 def test_quantiles_are_of_what_is_finite():
-    values = torch.tensor([math.inf, 3.0, 1.0, math.nan, 2.0])
-    assert quantiles(values, 0.0, 0.5, 1.0) == [1.0, 2.0, 3.0]
-    assert all(math.isnan(value) for value in quantiles(torch.tensor([math.nan]), 0.1, 0.9))
+    shares = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
+    rows = torch.tensor([[math.inf, 3.0, 1.0, math.nan, 2.0], [math.nan] * 5])
+    for values, expected in zip(quantiles(rows, shares).values(), (1.0, 2.0, 3.0), strict=True):
+        assert values[0] == expected
+        assert values[1].isnan()
+    assert all(value.isnan() for value in quantiles(torch.tensor([]), shares).values())
+
+
+def test_a_mask_is_a_share_and_a_mean_has_an_error():
+    assert Share.of(torch.tensor([True, False, True])) == Share(2, 3)
+    assert standard_error(torch.tensor([1.0, 3.0])) == pytest.approx(1.0)
+    assert standard_error(torch.tensor([1.0])) is None

@@ -2,36 +2,39 @@
 
 import re
 from html import unescape
-from importlib.resources import files
+from types import SimpleNamespace
 
 import pytest
-from jinja2 import UndefinedError
+from jinja2 import ChoiceLoader, DictLoader, PackageLoader, UndefinedError
 
-from odevit.report.page import number, of_norm, percent, render, small_share, with_error
+from odevit.report import section
+from odevit.report.page import number, of_norm, percent, small_share, with_error
+from odevit.report.section import write_page
 from tests.report.alone import pictures, what_it_fetches
 
 NASTY = 'cats & <dogs> "say" {{ title }} $title'
 """A class may be called anything."""
 
 
-@pytest.fixture(autouse=True)
-def lead(monkeypatch):
+@pytest.fixture
+def render(monkeypatch, tmp_path):
     """A page whose lead is empty: `student.html.j2` and `analysis.html.j2` want numbers."""
-    real = files("odevit.report")
+    loader = ChoiceLoader([PackageLoader("odevit.report", ""), DictLoader({"empty": ""})])
+    monkeypatch.setattr(section, "PackageLoader", lambda *_: loader)
 
-    class Package:
-        def joinpath(self, name):
-            return real.joinpath(name) if name == "page.html.j2" else Empty()
+    def rendered(title, parts, numbers, figures):
+        sections = [SimpleNamespace(title=heading, text=text) for heading, text in parts]
+        return write_page(tmp_path / "page.html", title, "empty", sections, numbers, figures).read_text()
 
-    class Empty:
-        def read_text(self, encoding):
-            return ""
-
-    monkeypatch.setattr("odevit.report.page.files", lambda _: Package())
+    return rendered
 
 
-def page(text, figures=None, title="A title", **numbers):
-    return render(title, "empty", [("Heading", text)], numbers, figures or {})
+@pytest.fixture
+def page(render):
+    def one_section(text, figures=None, **numbers):
+        return render("A title", [("Heading", text)], numbers, figures or {})
+
+    return one_section
 
 
 @pytest.mark.parametrize(
@@ -46,15 +49,15 @@ def page(text, figures=None, title="A title", **numbers):
         "{% call picture('absent', missing=said) %}{% endcall %}",
     ],
 )
-def test_text_is_shown_and_never_obeyed(template):
+def test_text_is_shown_and_never_obeyed(page, template):
     body = page(template, said=NASTY).split("</h2>")[1]
     assert NASTY in unescape(re.sub(r"<[^>]+>", "", body))
     assert "<dogs>" not in body
 
 
-def test_a_page_holds_its_title_and_its_parts_in_order_and_fetches_nothing():
+def test_a_page_holds_its_title_and_its_parts_in_order_and_fetches_nothing(render):
     parts = [("First", "<p>one</p>"), ("Silent", "{% if false %}x{% endif %} "), ("<Last>", "two")]
-    html = render(NASTY, "empty", parts, {}, {})
+    html = render(NASTY, parts, {}, {})
     assert [unescape(text) for text in re.findall(r"<(?:title|h1)>(.*?)</", html)] == [NASTY, NASTY]
     assert [unescape(text) for text in re.findall(r"<h2>(.*?)</h2>", html)] == ["First", "<Last>"], "one says nothing"
     assert html.index("one") < html.index("two")
@@ -62,13 +65,13 @@ def test_a_page_holds_its_title_and_its_parts_in_order_and_fetches_nothing():
     assert not what_it_fetches(html)
 
 
-def test_both_light_and_dark_know_every_colour_that_is_asked_for():
+def test_both_light_and_dark_know_every_colour_that_is_asked_for(page):
     html = page("text")
     light, dark = (set(re.findall(r"--\w+(?=:)", rules)) for rules in re.findall(r":root {(.*?)}", html))
     assert set(re.findall(r"var\((--\w+)\)", html)) <= light == dark
 
 
-def test_a_picture_comes_out_as_it_went_in():
+def test_a_picture_comes_out_as_it_went_in(page):
     content = bytes(range(256))
     html = page("{% call picture('speed') %}{{ said }}{% endcall %}", {"speed": content}, said=NASTY)
     assert pictures(html) == {"speed": content}
@@ -76,14 +79,14 @@ def test_a_picture_comes_out_as_it_went_in():
     assert unescape(said) == unescape(below) == NASTY
 
 
-def test_a_picture_that_is_missing_is_explained_or_left_out():
+def test_a_picture_that_is_missing_is_explained_or_left_out(page):
     assert "<h2>" not in page("{% call picture('speed') %}caption{% endcall %}")
     html = page("{% call picture('speed', missing='Too <few>.') %}caption{% endcall %}")
     assert '<p class="small">Too &lt;few&gt;.</p>' in html
     assert "caption" not in html.split("</h2>")[1]
 
 
-def test_a_table_has_its_cells_where_they_were():
+def test_a_table_has_its_cells_where_they_were(page):
     rows = [["a", "1"], ["b", ""]]
     lines = "{% for it in rows %}{{ row(*it) }}{% endfor %}"
     html = page("{% call table('name', 'count') %}" + lines + "{% endcall %}", rows=rows)
@@ -93,14 +96,14 @@ def test_a_table_has_its_cells_where_they_were():
 
 
 @pytest.mark.parametrize(("good", "kind"), [(True, "good"), (False, "bad"), (None, "open")])
-def test_a_verdict_is_coloured_by_what_one_hopes_for(good, kind):
+def test_a_verdict_is_coloured_by_what_one_hopes_for(page, good, kind):
     verdict = {"question": "Does it?", "answer": "partly so", "good": good, "sentences": ["One.", "Two."]}
     html = page("{{ answer(verdict) }}", verdict=verdict)
     assert f'<section class="verdict {kind}"><h3>Does it? Partly so.</h3>' in html
     assert html.index("<p>One.</p>") < html.index("<p>Two.</p>")
 
 
-def test_a_number_that_is_not_there_is_an_error_and_no_gap():
+def test_a_number_that_is_not_there_is_an_error_and_no_gap(page):
     with pytest.raises(UndefinedError, match="'absent' is undefined"):
         page("{{ absent }}")
 

@@ -10,7 +10,7 @@ from odevit import get_ode_model
 from odevit.report import analyse
 from odevit.report.early_stopping import stopping_epoch
 from odevit.report.section import write_page
-from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness, ranked_above, ranking, side_of_chance
+from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness, ranking, side_of_chance
 from tests.report.alone import pictures
 from tests.report.small import FEW
 
@@ -145,6 +145,6 @@ def test_bins_hold_every_image_once():
 
 
 def test_what_distance_tells():
-    assert ranked_above(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0])) == 1.0
-    assert ranked_above(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])) == 0.5
-    assert ranked_above(torch.tensor([]), torch.tensor([1.0])) is None
+    assert ranking(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))["value"] == 1.0
+    assert ranking(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))["value"] == 0.5
+    assert ranking(torch.tensor([]), torch.tensor([1.0])) is None

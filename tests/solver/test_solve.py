@@ -116,7 +116,8 @@ def test_a_state_that_is_not_finite_is_a_status_with_a_remedy():
 
 
 def test_problems_are_reported_together():
-    with pytest.raises(ValueError, match=r"2 problems(.|\n)*steps=0(.|\n)*t0=1.0, t1=1.0; expected finite times that differ"):
+    message = r"2 problems(.|\n)*steps=0(.|\n)*t0=1.0, t1=1.0; expected finite times that differ"
+    with pytest.raises(ValueError, match=message):
         solve(decay, torch.ones(1), solver="euler", steps=0, t0=1.0, t1=1.0)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Estimate, measurable
-from odevit.analysis.lipschitz import local_lipschitz
+from odevit.analysis.lipschitz import Estimate, local_lipschitz
+from odevit.analysis.untouched import measurable
 from odevit.errors import DURATION, ConfigError, whole
 from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
 from odevit.objectives.vectors import norms
@@ -71,10 +71,9 @@ def approximation_error(
     seen: convert field and state to double precision for those.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
         x0: the state at time 0 [batch, ...].
         solver, steps, horizon: the integration to be judged.
-        refine: how many steps the reference makes in place of one, at least 4.
+        refine: at least 4.
         anchor: where the leak pulls to, when x0 is not the start of its trajectory.
         probes: at how many states of the reference, evenly in time, L is measured.
         radius: R of eq. (11); the paper takes 10.
@@ -95,7 +94,7 @@ def approximation_error(
         solve(dynamics, x0, solver="rk4", steps=steps * n, t1=horizon, save="all") for n in (refine // 2, refine)
     )
     reference = fine.states[::refine]
-    bend, bend_before = curvature(fine.states, fine.times), curvature(coarse.states, coarse.times)
+    bend, bend_before = (curvature(solution.states, solution.times) for solution in (fine, coarse))
     spots = torch.linspace(0, len(fine.states) - 1, probes).round().long().tolist()
     measured = [local_lipschitz(dynamics, fine.states[n], fine.times[n]) for n in spots]
     steepest, spot = torch.stack([estimate.value for estimate in measured]).max(dim=0)

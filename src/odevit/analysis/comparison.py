@@ -18,17 +18,13 @@ FAR = 8
 
 @dataclass(frozen=True)
 class View:
-    """The answers under one meaning of depth.
-
-    Args:
-        logits: [batch, label].
-        evaluations: of the field, for each sample.
-        settled: whether the answer was reached: no failure of the solver, and for the equilibrium a rest point.
-    """
+    """The answers under one meaning of depth."""
 
     logits: Logits
     evaluations: Tensor
+    """Of the field, for each sample."""
     settled: bool
+    """Whether the answer was reached: no failure of the solver, and for the equilibrium a rest point."""
 
 
 @torch.no_grad()

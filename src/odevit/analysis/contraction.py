@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from odevit.errors import ConfigError, number, whole
-from odevit.objectives.vectors import norms, units, wide
+from odevit.objectives.vectors import norms, random_normal, units, wide
 from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
 """How far a step goes beyond the boundary it aims at, to see whether it is there."""
-
 HALVINGS = 12
 """How often a bracket of the boundary is halved: 2^-12 of it is left."""
 
@@ -28,7 +27,7 @@ class Radius:
             where nothing within the limit changed it.
         error: [batch]; in the same direction, a distance shorter by this did not change the answer. It says nothing
             about directions that were not found.
-        direction: [batch, ...], the unit vector of that direction; zero where none was found.
+        direction: [batch, ...], a unit vector; zero where none was found.
         answer: [batch], the class of the state as it is.
         rival: [batch], the class just beyond the boundary; -1 where none was found.
         random: [directions, batch], the distances along random directions, infinite beyond the limit. In many
@@ -83,11 +82,8 @@ def contraction_radius(
     """
     x = state.detach()
     before = logits(x)
-    problems = (
-        whole(1).problem("iterations", iterations)
-        + whole(1).problem("rivals", rivals)
-        + whole(1).problem("directions", directions)
-    )
+    counts = {"iterations": iterations, "rivals": rivals, "directions": directions}
+    problems = [problem for name, count in counts.items() for problem in whole(1).problem(name, count)]
     problems += number(above=0).problem("limit", limit)
     if before.ndim != 2 or before.shape[-1] < 2:
         problems.append(f"logits {list(before.shape)}; expected [batch, label] with two labels or more")
@@ -101,11 +97,9 @@ def contraction_radius(
 
     d = _shortest_way(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
     crossings = [_crossing(d, classes, answer, norms(d), reach)]
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(directions):
-        drawn = torch.randn(1, *x.shape[1:], generator=generator, dtype=torch.float64).to(x).expand_as(x)
+    for drawn in random_normal((directions, 1, *x.shape[1:]), seed).to(x):
         # A random direction hardly ever leads out sooner than the best one, so the search begins there.
-        crossings.append(_crossing(drawn, classes, answer, crossings[0][0], reach))
+        crossings.append(_crossing(drawn.expand_as(x), classes, answer, crossings[0][0], reach))
 
     lengths, brackets, beyond, ways = (torch.stack(parts) for parts in zip(*crossings, strict=True))
     best = lengths.argmin(dim=0), torch.arange(len(x), device=x.device)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import Estimate, measurable
+from odevit.analysis.untouched import measurable
 from odevit.field.attention import Attention
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.jasmin import g
-from odevit.objectives.vectors import norms, spectral_norm, units
+from odevit.objectives.vectors import norms, random_normal, spectral_norm, units
 from odevit.solver import Equation
 from odevit.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value for each sample, and how much the last iteration still changed it, relatively."""
+
+    value: Tensor
+    error: Tensor
 
 
 @torch.no_grad()
@@ -26,28 +35,24 @@ def local_lipschitz(
     The estimate comes from below; `error` says whether it has settled.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
-        x: states [batch, ...].
-        t: the time.
+        x, t: states [batch, ...] and their time.
         x0: where the trajectory started; matters only to a field with a leak, whose strength alone counts.
         iterations: of the power method.
         seed: of the first direction; the global generator is left alone.
     """
-    state = x.detach()
-    dynamics = measurable(field, state if x0 is None else x0)
+    x = x.detach()
+    dynamics = measurable(field, x if x0 is None else x0)
 
     def velocity(state: Tensor) -> Tensor:
         return dynamics(state, t)
 
-    generator = torch.Generator().manual_seed(seed)
-    direction = units(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(state))
-    previous = value = torch.zeros(len(x), device=x.device, dtype=state.dtype)
+    direction = units(random_normal(x.shape, seed).to(x))
+    previous = value = x.new_zeros(len(x))
     for _ in range(iterations):
-        pushed = torch.func.jvp(velocity, (state,), (direction,))[1]
+        pushed = torch.func.jvp(velocity, (x,), (direction,))[1]
         previous, value = value, norms(pushed)
-        pull = torch.func.vjp(velocity, state)[1]
-        direction = units(pull(pushed)[0])
-    return Estimate(value.detach(), ((value - previous).abs() / value.clamp_min(1e-12)).detach())
+        direction = units(torch.func.vjp(velocity, x)[1](pushed)[0])
+    return Estimate(value, (value - previous).abs() / value.clamp_min(1e-12))
 
 
 @torch.no_grad()
@@ -75,9 +80,8 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     """
     dot = dot_product(attention)
     if dot is None:
-        raise ValueError(
-            f"{type(attention).__name__}; expected DotProductAttention, the bound is about attention='dot'"
-        )
+        name = type(attention).__name__
+        raise ValueError(f"{name}; expected DotProductAttention, the bound is about attention='dot'")
     exact = copy.deepcopy(dot).double()
     projections = (exact.q_proj, exact.k_proj, exact.v_proj)
     Q, K, V = (exact.split(projection(x.double())) for projection in projections)

@@ -15,7 +15,7 @@ from odevit.solver import Solver, Way
 from odevit.tokens import AttentionMap, Pixels, TokenLayout, Tokens
 
 Reader = Callable[[Tokens], tuple[Tensor, str]]
-"""A state to the weight of each token in what the head reads [batch, token], and who looks, in words."""
+"""A state to the weight of each token in what the head reads [batch, token], and who looks, in words (`reading`)."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,10 @@ def attention_over_time(
 def attention_path(
     times: Iterable[float], states: Sequence[Tokens], maps: Iterable[AttentionMap], layout: TokenLayout, reader: Reader
 ) -> AttentionPath:
-    """a_j = sum_i w_i P_ij over the patches j, of states and the maps made from them.
+    """a_j = sum_i w_i P_ij over the patches j, of states and the map that each of them makes, see `AttentionPath`.
 
-    Maps are taken one after the other: from a generator, only one is alive at a time.
-
-    Args:
-        times: of the states, or numbers of layers.
-        states: in the width that `reader` expects.
-        maps: one for each state, [batch, head, token, token].
-        layout: where the tokens stand in states and maps.
-        reader: a state to the weight of each token in what the head reads, and who looks, in words (`model.reading`).
+    The states have the width that `reader` expects. Maps are taken one after the other: from a generator, only one is
+    alive at a time.
     """
     rows, query = [], ""
     for state, attention in zip(states, maps, strict=True):

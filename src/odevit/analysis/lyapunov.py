@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.estimate import measurable
-from odevit.errors import DURATION, ConfigError, whole
+from odevit.analysis.significance import standard_error
+from odevit.analysis.untouched import measurable
+from odevit.errors import DURATION, ConfigError, number, whole
 from odevit.field.dynamics import Dynamics
-from odevit.objectives.vectors import norms, units
+from odevit.objectives.vectors import norms, random_normal, units
 from odevit.solver import Equation, FixedStepSolver, Solver, make_solver
 
 BLOCKS = 10
@@ -101,12 +102,9 @@ def lyapunov_spectrum(
     Every sample begins with the same random directions, so its exponents do not depend on the batch it is in.
 
     Args:
-        field: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity.
         x0: where to begin [batch, ...].
         k: how many exponents; the cost of a step grows with it.
-        horizon: T, the time over which growth is counted.
-        steps: how many steps that takes.
-        solver: a fixed-step solver or its name.
+        horizon, steps: T, the time over which growth is counted, and how many steps of the solver that takes.
         transient: a time before, in steps of nearly the same size, during which state and directions are carried along
             and nothing is counted.
         t0: the time at x0; matters to fields that know the time.
@@ -180,15 +178,8 @@ def by_class(values: Tensor, labels: Tensor) -> dict[int, ClassMean]:
             f"values {list(values.shape)} and labels {list(labels.shape)}; expected one number and one class per "
             "sample, such as exponents.maximal"
         )
-    groups = {int(label): values[labels == label].double() for label in labels.unique()}
-    return {
-        label: ClassMean(
-            mean=group.mean().item(),
-            error=group.std().item() / math.sqrt(len(group)) if len(group) > 1 else None,
-            count=len(group),
-        )
-        for label, group in groups.items()
-    }
+    groups = {label: values[labels == label].double() for label in labels.unique().tolist()}
+    return {label: ClassMean(group.mean().item(), standard_error(group), len(group)) for label, group in groups.items()}
 
 
 def _push(
@@ -217,12 +208,11 @@ def _orthonormal(frame: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _random_frame(x: Tensor, k: int, tokens: slice | None, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    frame = torch.randn(1, k, *x.shape[1:], generator=generator, dtype=torch.float64).to(x)
+    frame = random_normal((1, k, *x.shape[1:]), seed).to(x)
     if tokens is not None:
         inside = torch.zeros_like(frame)
-        inside[:, :, tokens] = frame[:, :, tokens]
-        frame = inside
+        inside[:, :, tokens] = 1.0
+        frame = frame * inside
     return frame.expand(len(x), *frame.shape[1:])
 
 
@@ -241,17 +231,13 @@ def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = DURATION.problem("horizon", horizon)
-    if not (math.isfinite(transient) and transient >= 0):
-        problems.append(f"transient={transient}; expected a finite time >= 0")
+    problems = DURATION.problem("horizon", horizon) + number(least=0).problem("transient", transient)
     problems += whole(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):
         problems.append(f"frame {list(frame.shape)}; expected {[len(x0), k, *x0.shape[1:]]}, [batch, k, ...]")
-    room = x0[0].numel()
-    if tokens is not None:
-        room = x0[0, tokens].numel() if x0.ndim > 1 else 0
+    room = x0[0].numel() if tokens is None else x0[0, tokens].numel() if x0.ndim > 1 else 0
     if not 1 <= k <= room:
         where = "the state has" if tokens is None else f"tokens={tokens} of {list(x0.shape)} have"
         problems.append(f"k={k}; expected 1 or more, and at most the {room} dimensions that {where}")

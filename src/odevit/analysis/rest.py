@@ -1,8 +1,8 @@
-"""lambda_1 along a path and where it comes to rest: the one definition that reports and benchmarks share."""
+"""lambda_1 along a path and at rest, by one definition for reports and benchmarks; and what a path does without it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent
-from odevit.analysis.significance import Share
+from odevit.analysis.significance import Share, standard_error
 from odevit.field.dynamics import Field
 from odevit.model import Askable
-from odevit.solver import Way
+from odevit.solver import Way, solve
 from odevit.tokens import Tokens
 
 FAR = 8
@@ -28,6 +28,17 @@ DOUBT = 3.0
 """Standard errors from zero within which that is so."""
 DOUBTFUL = 64
 """At most this many images are measured for longer."""
+
+WINDOW = 4
+"""Horizons over which they are watched."""
+STILL = 1e-3
+"""A trajectory that moves by less than this share of its norm within the window rests."""
+TURNS = -0.5
+"""One whose displacements have an autocorrelation below this, at some lag, turns around and oscillates."""
+STRAIGHT = 0.5
+"""One whose net displacement is more than this share of its path drifts; what does neither wanders."""
+UNDECIDED = 0.1
+"""An image whose median margin p_1 - p_2 is below this, or whose answer changes, sits between two classes."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +62,11 @@ class Maximal:
     @property
     def negative(self) -> Share:
         """The share of negative exponents; one that is not finite is not negative."""
-        return Share(int((self.values < 0).sum()), len(self.values))
+        return Share.of(self.values < 0)
 
     @property
     def not_converged(self) -> Share:
-        return Share(int((~self.converged).sum()), len(self.values))
+        return Share.of(~self.converged)
 
     @property
     def mean(self) -> float | None:
@@ -65,7 +76,7 @@ class Maximal:
     @property
     def mean_error(self) -> float | None:
         """The standard error of the mean."""
-        return self.finite.std().item() / len(self.finite) ** 0.5 if len(self.finite) > 1 else None
+        return standard_error(self.finite)
 
     @property
     def largest(self) -> float | None:
@@ -74,7 +85,6 @@ class Maximal:
 
     @property
     def finite(self) -> Tensor:
-        """The values that are finite."""
         return self.values[self.values.isfinite()]
 
 
@@ -92,26 +102,20 @@ def come_to_rest(model: Askable, x0: Tokens, way: Way | None = None) -> Tokens:
 def measure_exponents(
     dynamics: Field, way: Way, starts: Iterable[Tokens], rests: Iterable[Tokens], *, seed: int = 0
 ) -> tuple[Maximal, Maximal]:
-    """lambda_1 along the path up to the horizon, and where the trajectory has come to rest.
-
-    A perturbation at rest begins in the direction it has at the end of the path, is given `TURNING` horizons to turn,
-    and is counted for `COUNTED`. Where its sign remains in doubt it is followed for `LONGER`.
+    """lambda_1 along the path and at rest, see `measure_spectrum`; where the sign is in doubt, after `LONGER` more.
 
     Args:
         dynamics: the field f.
         way: whose steps are differentiated.
-        starts: x(0), batch by batch.
-        rests: the states of the same images at rest, see `come_to_rest`.
+        starts, rests: x(0) batch by batch, and the states of the same images at rest, see `come_to_rest`.
         seed: of the random directions at the start.
     """
     way, left = in_fixed_steps(way), DOUBTFUL
-    along, resting = _Collected(), _Collected()
-    common: dict[str, Any] = {"solver": way.solver, "seed": seed}
+    along, resting = [], []
     for x0, rest in zip(starts, rests, strict=True):
-        path = maximal_exponent(dynamics, x0, horizon=way.horizon, steps=max(2, way.steps), anchor=x0, **common)
-        calm = maximal_exponent(dynamics, rest, anchor=x0, **_carried_on(way, path), **common)
-        along.add(path)
-        resting.add(calm)
+        path, calm = measure_spectrum(dynamics, way, x0, rest, 1, seed=seed)
+        along.append(_kept(path))
+        resting.append(_kept(calm))
         doubtful = (calm.values + DOUBT * calm.error > 0).any(dim=1).nonzero().flatten()[:left]
         left -= len(doubtful)
         if len(doubtful):
@@ -120,70 +124,136 @@ def measure_exponents(
                 calm.state[doubtful],
                 horizon=LONGER * way.horizon,
                 steps=max(2, LONGER * way.steps),
+                solver=way.solver,
                 t0=calm.times[-1],
                 anchor=x0[doubtful],
                 frame=calm.frame[doubtful],
-                **common,
             )
-            resting.replace(doubtful.cpu(), longer)
-    return along.joined(), resting.joined()
+            values, error, converged, _running, prolonged = resting[-1]
+            for part, measured in zip((values, error, converged), _kept(longer), strict=False):
+                part[doubtful.cpu()] = measured
+            prolonged[doubtful.cpu()] = True
+    return _joined(along, path.times), _joined(resting, calm.times)
 
 
 def along_the_path(dynamics: Field, way: Way, starts: Iterable[Tokens], tokens: slice, *, seed: int = 0) -> Maximal:
     """lambda_1 up to the horizon of a perturbation that begins in some of the tokens only."""
-    way, along = in_fixed_steps(way), _Collected()
-    options: dict[str, Any] = {"horizon": way.horizon, "steps": max(2, way.steps), "solver": way.solver, "seed": seed}
+    way, along = in_fixed_steps(way), []
     for x0 in starts:
-        along.add(maximal_exponent(dynamics, x0, tokens=tokens, **options))
-    return along.joined()
+        path = maximal_exponent(dynamics, x0, tokens=tokens, **_up_to_the_horizon(way), seed=seed)
+        along.append(_kept(path))
+    return _joined(along, path.times)
 
 
 def measure_spectrum(
     dynamics: Field, way: Way, x0: Tokens, rest: Tokens, k: int, *, seed: int = 0
 ) -> tuple[Exponents, Exponents]:
-    """The k leading exponents along the path and at rest, measured as `measure_exponents` measures the first."""
+    """The k leading exponents along the path up to the horizon, and where the trajectory has come to rest.
+
+    A perturbation at rest begins in the direction it has at the end of the path, is given `TURNING` horizons to turn,
+    and is counted for `COUNTED`.
+    """
     way = in_fixed_steps(way)
-    common: dict[str, Any] = {"solver": way.solver, "seed": seed, "anchor": x0}
-    path = lyapunov_spectrum(dynamics, x0, k, horizon=way.horizon, steps=max(2, way.steps), **common)
-    return path, lyapunov_spectrum(dynamics, rest, k, **_carried_on(way, path), **common)
-
-
-def _carried_on(way: Way, path: Exponents) -> dict[str, Any]:
-    """The settings of a measurement at rest, in the directions that its path ended with."""
     counted = max(2, COUNTED * way.steps)
-    return {
-        "horizon": counted * way.step,
-        "steps": counted,
-        "transient": TURNING * way.horizon,
-        "t0": FAR * way.horizon,
+    path = lyapunov_spectrum(dynamics, x0, k, **_up_to_the_horizon(way), seed=seed)
+    at_rest = lyapunov_spectrum(
+        dynamics,
+        rest,
+        k,
+        horizon=counted * way.step,
+        steps=counted,
+        solver=way.solver,
+        transient=TURNING * way.horizon,
+        t0=FAR * way.horizon,
+        anchor=x0,
         # A frame that is no longer finite says nothing; a random one is no worse.
-        "frame": path.frame if torch.isfinite(path.frame).all() else None,
+        frame=path.frame if torch.isfinite(path.frame).all() else None,
+        seed=seed,
+    )
+    return path, at_rest
+
+
+def _up_to_the_horizon(way: Way) -> dict[str, Any]:
+    return {"horizon": way.horizon, "steps": max(2, way.steps), "solver": way.solver}
+
+
+def _kept(batch: Exponents) -> list[Tensor]:
+    """lambda_1 of each image, on the CPU, in the order of `_joined`; states and frames are let go."""
+    running = torch.where(batch.running.isfinite(), batch.running, 0.0)[..., 0].T
+    parts = (batch.values[:, 0], batch.error[:, 0], batch.converged, running, torch.zeros_like(batch.converged))
+    return [part.cpu() for part in parts]
+
+
+def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> Maximal:
+    values, error, converged, running, prolonged = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    mean = running.sum(dim=0) / max(1, int(values.isfinite().sum()))
+    return Maximal(values, error, converged, mean, times, prolonged)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What one image does.
+
+    Args:
+        kind: `rests`, `oscillates`, `drifts`, `wanders` or `diverges`.
+        moved: sum_n |d_n| / |x|, the length of its path within the window.
+        straight: |sum_n d_n| / sum_n |d_n|, 1 for a straight line and 0 for a loop.
+        turn: the lowest autocorrelation of displacements, and `lag` the number of steps after which it occurs: half a
+            period of an oscillation.
+        margin: the median of p_1 - p_2.
+        answers: the classes that the head assigns within the window.
+        between: whether it sits between two classes.
+    """
+
+    kind: str
+    moved: float
+    straight: float
+    turn: float
+    lag: int
+    margin: float
+    answers: tuple[int, ...]
+    between: bool
+
+
+@torch.no_grad()
+def watch(model: Askable, state: Tokens, x0: Tokens, t: float) -> list[Motion]:
+    """Carry trajectories on from x(t) for `WINDOW` horizons in the model's own steps, and say what each does."""
+    way = model.way.times(WINDOW)
+    dynamics = model.field.dynamics(x0)
+    solution = solve(dynamics, state, solver=way.solver, steps=way.steps, t0=t, t1=t + way.horizon, save="all")
+    probabilities = torch.stack([model.readout(reached) for reached in solution.states]).softmax(dim=-1)
+    path = torch.stack([reached.flatten(1) for reached in solution.states])
+    return [classify(path[:, i], probabilities[:, i]) for i in range(len(state))]
+
+
+def classify(path: Tensor, probabilities: Tensor) -> Motion:
+    """What a path [time, dim] with the answers [time, label] along it does."""
+    displacements = path.diff(dim=0).double()
+    length = displacements.norm(dim=1).sum().item()
+    moved = length / max(path[0].norm().item(), 1e-30)
+    straight = (path[-1] - path[0]).norm().item() / max(length, 1e-30)
+    turn, lag = _lowest_autocorrelation(displacements)
+    if not torch.isfinite(path).all():
+        kind = "diverges"
+    elif moved < STILL:
+        kind = "rests"
+    elif turn < TURNS:
+        kind = "oscillates"
+    else:
+        kind = "drifts" if straight > STRAIGHT else "wanders"
+    best = probabilities.topk(2, dim=-1)
+    margin = (best.values[:, 0] - best.values[:, 1]).median().item()
+    answers = tuple(best.indices[:, 0].unique().tolist())
+    return Motion(kind, moved, straight, turn, lag, margin, answers, margin < UNDECIDED or len(answers) > 1)
+
+
+def _lowest_autocorrelation(displacements: Tensor) -> tuple[float, int]:
+    """min_k sum_n <d_n, d_{n+k}> / sqrt( sum_n |d_n|^2 sum_n |d_{n+k}|^2 ), k up to half the window, and that k."""
+    products = displacements @ displacements.T
+    size = products.diagonal()
+    correlations = {
+        k: (products.diagonal(k).sum() / (size[:-k].sum() * size[k:].sum()).sqrt().clamp_min(1e-300)).item()
+        for k in range(1, len(displacements) // 2 + 1)
     }
-
-
-class _Collected:
-    """lambda_1 batch by batch, on the CPU; states and frames are let go."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[Tensor, ...]] = []
-        self.running: Tensor | float = 0.0
-        self.times: tuple[float, ...] = ()
-
-    def add(self, batch: Exponents) -> None:
-        self.parts.append((*_first(batch), torch.zeros(len(batch.values), dtype=torch.bool)))
-        self.running += torch.where(batch.running.isfinite(), batch.running, 0.0)[..., 0].sum(dim=1).cpu()
-        self.times = batch.times
-
-    def replace(self, which: Tensor, longer: Exponents) -> None:
-        """Put a longer measurement in place of some images of the last batch."""
-        for values, new in zip(self.parts[-1], (*_first(longer), torch.tensor(True)), strict=True):
-            values[which] = new
-
-    def joined(self) -> Maximal:
-        values, error, converged, prolonged = (torch.cat(parts) for parts in zip(*self.parts, strict=True))
-        mean = torch.as_tensor(self.running) / max(1, int(values.isfinite().sum()))
-        return Maximal(values, error, converged, mean, self.times, prolonged)
-
-
-def _first(batch: Exponents) -> tuple[Tensor, Tensor, Tensor]:
-    return batch.values[:, 0].cpu(), batch.error[:, 0].cpu(), batch.converged.cpu()
+    lag = min(correlations, key=correlations.__getitem__)
+    return correlations[lag], lag

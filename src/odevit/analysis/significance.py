@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+PERCENTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
+"""The middle 90% of a sample, and its median."""
+SHUFFLES = 10_000
+"""Permutations behind a p-value."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,11 @@ class Share:
 
     hits: int
     count: int
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Share:
+        """How much of a mask is true."""
+        return cls(int(mask.sum()), len(mask))
 
     @property
     def value(self) -> float:
@@ -36,14 +47,13 @@ class Share:
         middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
-    def numbers(self) -> dict[str, float | int | list[float]]:
-        return {
-            "value": self.value,
-            "error": self.error,
-            "interval": list(self.interval),
-            "hits": self.hits,
-            "count": self.count,
-        }
+    def numbers(self) -> dict[str, float | int | tuple[float, float]]:
+        return {"value": self.value, "error": self.error, "interval": self.interval, **vars(self)}
+
+
+def standard_error(values: Tensor) -> float | None:
+    """std / sqrt(n), the error of a mean; None where a single value shows no spread."""
+    return values.std().item() / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def paired_error(a: Tensor, b: Tensor) -> float:
@@ -56,12 +66,16 @@ def paired_error(a: Tensor, b: Tensor) -> float:
     return (difference.var(unbiased=False) / len(difference)).sqrt().item()
 
 
-def quantiles(values: Tensor, *shares: float) -> list[float]:
-    """Quantiles of the finite values; NaN where there are none."""
-    finite = values[values.isfinite()].double().flatten()
-    if not len(finite):
-        return [math.nan] * len(shares)
-    return [finite.quantile(share).item() for share in shares]
+def quantiles(values: Tensor, shares: Mapping[str, float]) -> dict[str, Tensor]:
+    """Quantiles by name, of the finite values along the last dimension; NaN where there are none."""
+    # The NaN at the end is ignored like the others, and makes an empty sample an ordinary one.
+    finite = F.pad(torch.where(values.isfinite(), values.double(), torch.nan), (0, 1), value=torch.nan)
+    return dict(zip(shares, finite.nanquantile(finite.new_tensor([*shares.values()]), dim=-1), strict=True))
+
+
+def median(values: Tensor) -> Tensor:
+    """Of the finite values along the last dimension."""
+    return quantiles(values, {"median": 0.5})["median"]
 
 
 @dataclass(frozen=True)
@@ -73,17 +87,15 @@ class Correlation:
     count: int
 
 
-def correlation(x: Sequence[float], y: Sequence[float], *, shuffles: int = 10_000, seed: int = 0) -> Correlation | None:
+def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation | None:
     """sum (x - <x>)(y - <y>) / (n s_x s_y); None for fewer than three points, or if x or y is constant."""
-    a, b = (torch.tensor(values, dtype=torch.float64) for values in (x, y))
-    finite = torch.isfinite(a) & torch.isfinite(b)
-    a, b = a[finite], b[finite]
-    if len(a) < 3 or a.std() == 0 or b.std() == 0:
+    points = torch.tensor([x, y], dtype=torch.float64)
+    points = points[:, points.isfinite().all(dim=0)]
+    if points.shape[1] < 3 or (points.std(dim=1) == 0).any():
         return None
-    a, b = (a - a.mean()) / a.norm(), (b - b.mean()) / b.norm()
-    a, b = a / a.norm(), b / b.norm()
+    a, b = F.normalize(points - points.mean(dim=1, keepdim=True))
     r = (a @ b).item()
-    generator = torch.Generator().manual_seed(seed)
-    orders = torch.rand(shuffles, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
+    generator = torch.Generator().manual_seed(0)
+    orders = torch.rand(SHUFFLES, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
     extreme = ((b[orders] @ a).abs() >= abs(r) - 1e-12).sum().item()
-    return Correlation(r, (extreme + 1) / (shuffles + 1), len(a))
+    return Correlation(r, (extreme + 1) / (SHUFFLES + 1), len(a))

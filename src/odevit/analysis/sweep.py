@@ -1,23 +1,26 @@
-"""top-1(solver, N, T): what becomes of the answers when the same weights are integrated in another way."""
+"""top-1(solver, N, T): what becomes of the answers in another way; h |lambda| < z: where that is the solver's doing."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from odevit.analysis.significance import Share
+from odevit.analysis.untouched import measurable
+from odevit.field.dynamics import Field
 from odevit.model import Askable
-from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
+from odevit.objectives.vectors import norms, random_normal, units
+from odevit.solver import SOLVERS, AdaptiveSolver, FixedStepSolver, RungeKutta, Tableau, Way, make_solver
 from odevit.tokens import Tokens
 
 STEPS = (4, 6, 8, 12, 24, 64)
 """Numbers of steps that the model's own solver is tried with."""
-
 STRETCHES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """How far beyond its horizon a model is integrated, in horizons."""
-
 ACCURATE = "dopri5"
 """The solver that is more accurate than the one a model was trained with (Ott et al. 2021)."""
 
@@ -27,8 +30,6 @@ class Outcome:
     """What the head says at the end of a way.
 
     Args:
-        way: how the images were integrated.
-        images: how many.
         top1: share of right answers; an answer that is not finite is wrong.
         agreement: share of images with the same answer as at the end of the model's own way.
         nfe: evaluations of the field; for an adaptive solver the mean over batches.
@@ -66,10 +67,9 @@ def solver_ways(own: Way) -> list[Way]:
     ways = []
     for name in sorted(SOLVERS):
         solver = make_solver(name)
-        if name == own.name or not isinstance(solver, FixedStepSolver):
-            continue
-        counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
-        ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
+        if name != own.name and isinstance(solver, FixedStepSolver):
+            counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
+            ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
     return ways
 
 
@@ -105,22 +105,29 @@ def sweep(
             the order of their length.
     """
     ways, own = list(dict.fromkeys(ways)), model.way
-    tallies = {way: _Tally() for way in dict.fromkeys([own, *ways])}
+    answers: dict[Way, list[Tensor]] = {way: [] for way in [own, *ways]}
+    evaluations = dict.fromkeys(answers, 0)
+    labels: list[Tensor] = []
     for batch in batches:
         x0 = batch["x0"] if "x0" in batch else model.embed(batch["pixel_values"])
-        labels = batch["labels"]
-        answers: dict[Way, Tensor] = {}
-        for together in _trajectories(tallies):
+        labels.append(batch["labels"].cpu())
+        for together in _trajectories(answers):
             for way, state, nfe in _travel(model, x0, together):
-                answers[way] = _answer(model, state)
-                tallies[way].nfe += nfe * len(labels)
+                answers[way].append(_answer(model, state).cpu())
+                evaluations[way] += nfe * len(x0)
                 if watch is not None:
                     watch(way, state, x0)
-        for way, answer in answers.items():
-            tallies[way].add(answer, labels, answers[own])
-    if not tallies[own].right:
+    if not labels:
         raise ValueError("there are no images to integrate; expected at least one batch")
-    return [tallies[way].outcome(way) for way in ways]
+    true, usual = torch.cat(labels), torch.cat(answers[own])
+
+    def outcome(way: Way) -> Outcome:
+        answer, images = torch.cat(answers[way]), len(true)
+        right, same, finite = answer == true, (answer == usual) & (answer >= 0), answer >= 0
+        top1, agreement, share = (Share.of(mask).value for mask in (right, same, finite))
+        return Outcome(way, images, top1, agreement, evaluations[way] / images, share, right=right)
+
+    return [outcome(way) for way in ways]
 
 
 def _trajectories(ways: Iterable[Way]) -> list[list[Way]]:
@@ -151,21 +158,73 @@ def _answer(model: Askable, state: Tokens) -> Tensor:
     return torch.where(torch.isfinite(logits).all(dim=-1), logits.argmax(dim=-1), -1)
 
 
-class _Tally:
-    """The counts of one way, batch by batch."""
+@dataclass(frozen=True)
+class Limits:
+    """h < z / |lambda|: the longest stable step of each solver.
 
-    def __init__(self) -> None:
-        self.right: list[Tensor] = []
-        self.same: list[Tensor] = []
-        self.finite: list[Tensor] = []
-        self.nfe = 0
+    lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, and z the end of the interval
+    of absolute stability: 2 for Euler, midpoint and Heun, 2.785 for RK4. That is exact for a real lambda and a rule of
+    thumb otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of the remainder
+    limit them, and z = 2 is on the safe side for all of them. Adaptive solvers choose a stable step themselves.
 
-    def add(self, answer: Tensor, labels: Tensor, own: Tensor) -> None:
-        self.right.append((answer == labels).cpu())
-        self.same.append(((answer == own) & (answer >= 0)).cpu())
-        self.finite.append((answer >= 0).cpu())
+    Args:
+        radius: |lambda| of the whole field.
+        forcing: |lambda| without the leak.
+        images: how many were measured; both numbers are the largest among them.
+    """
 
-    def outcome(self, way: Way) -> Outcome:
-        right, same, finite = (torch.cat(hits) for hits in (self.right, self.same, self.finite))
-        top1, agreement, share = (hits.double().mean().item() for hits in (right, same, finite))
-        return Outcome(way, len(right), top1, agreement, self.nfe / len(right), share, right=right)
+    radius: float
+    forcing: float
+    images: int
+
+    def longest(self, solver: str) -> float:
+        """The longest stable step of a solver; infinite for an adaptive one."""
+        method = make_solver(solver)
+        if isinstance(method, AdaptiveSolver):
+            return float("inf")
+        if isinstance(method, RungeKutta):
+            return stability_interval(method.tableau) / max(self.radius, 1e-12)
+        return 2.0 / max(self.forcing, 1e-12)
+
+    def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The same outcomes, marked as stable where the step is within the limit."""
+        return [replace(outcome, stable=outcome.way.step < self.longest(outcome.way.name)) for outcome in outcomes]
+
+
+def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Limits:
+    """|lambda| = lim |J^n v|^{1/n} at rest points, with and without the leak; the largest over the images.
+
+    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: used as the
+    limit it would refuse steps that are stable.
+
+    Args:
+        field: f.
+        rest: states where trajectories came to rest.
+        x0: where those started.
+        t: the time, for a field that depends on it.
+    """
+    dynamics = measurable(field, x0)
+    whole = _spectral_radius(lambda x: dynamics(x, t), rest)
+    forcing = _spectral_radius(lambda x: dynamics.forcing(x, t), rest) if dynamics.leak else whole
+    return Limits(whole.max().item(), forcing.max().item(), len(rest))
+
+
+@functools.cache
+def stability_interval(tableau: Tableau) -> float:
+    """The largest z < 100 with |R(-y)| <= 1 for all y in [0, z], R(y) = 1 + y b^T (1 - y A)^{-1} 1, within 1e-4."""
+    y = -torch.arange(0, 100, 1e-4, dtype=torch.float64)
+    slopes: list[Tensor] = []
+    for weights in tableau.a:
+        slopes.append(1.0 + y * sum(w * k for w, k in zip(weights, slopes, strict=True)))
+    growth = 1.0 + y * sum(w * k for w, k in zip(tableau.b, slopes, strict=True))
+    unstable = (growth.abs() > 1.0 + 1e-12).nonzero()
+    return -y[unstable[0] - 1].item() if len(unstable) else 100.0
+
+
+def _spectral_radius(velocity: Callable[[Tensor], Tensor], x: Tensor, iterations: int = 40) -> Tensor:
+    """Growth of a vector under the Jacobian, averaged over half of the iterations: that captures a complex pair too."""
+    v, growth = random_normal(x.shape, seed=0).to(x), []
+    for _ in range(iterations):
+        v = torch.func.jvp(velocity, (x,), (units(v),))[1]
+        growth.append(norms(v).clamp_min(1e-30).log())
+    return torch.stack(growth[iterations // 2 :]).mean(dim=0).exp()

@@ -1,4 +1,4 @@
-"""Whatever is measured inside `with untouched(model)` leaves no trace on the model."""
+"""Whatever is measured leaves no trace: neither on the model nor on the global random state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from odevit.field.dynamics import Dynamics
+from odevit.solver import Equation, dynamics_of
 
 
 @contextmanager
@@ -27,3 +30,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 module.training = mode
             for parameter, flag in flags:
                 parameter.requires_grad_(flag)
+
+
+def measurable(field: Equation, anchor: Tensor) -> Dynamics:
+    """dx/dt = f(x, t) of the trajectory that starts at `anchor`, ready for forward derivatives.
+
+    The fused kernel has none, but attention that is observed is computed step by step. A field in training mode is
+    measured with the dropout masks of one trajectory.
+    """
+    with torch.random.fork_rng([anchor.device] if anchor.is_cuda else []):
+        return dynamics_of(field, anchor.detach()).observed_by(lambda _: None)

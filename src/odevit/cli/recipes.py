@@ -20,8 +20,8 @@ from odevit.distill.head import train_head
 from odevit.errors import ConfigError, unknown_name
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import GROUPS, compose_recipe, options
-from odevit.train.recipe import Recipe
 from odevit.train.multirun import sweep
+from odevit.train.recipe import Recipe
 
 
 def train(overrides: Sequence[str] = (), **settings: Any) -> Path:

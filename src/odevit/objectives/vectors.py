@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,11 @@ def units(x: Tensor) -> Tensor:
 def wide(scalars: Tensor, like: Tensor) -> Tensor:
     """[batch] -> [batch, 1, ...], to multiply the states of a batch."""
     return scalars.view(-1, *[1] * (like.ndim - 1))
+
+
+def random_normal(shape: Sequence[int], seed: int) -> Tensor:
+    """N(0, 1) in double precision on the CPU: the same on every device, and the global generator is left alone."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def spectral_norm(matrices: Tensor) -> Tensor:

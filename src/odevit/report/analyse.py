@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from odevit.analysis.untouched import untouched
 from odevit.distill.at_hand import teacher_of
 from odevit.model import OdeStudent, load
 from odevit.report.gaze import SHOWN
-from odevit.report.page import Verdict
-from odevit.report.section import Progress, all_sections, draw_all, measure_all, plain, write_page
+from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, plain, write_page
 from odevit.report.study import Sizes, Study, draw_sample
 from odevit.train.folder import RunFolder
 from odevit.train.record import device_name, versions
@@ -23,13 +23,7 @@ from odevit.train.splits import choose_device, data_of
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was measured.
-
-    Args:
-        numbers: the content of analysis.json.
-        verdicts: the answers at the top of the page.
-        folder: where analysis.json, report.html and the figures lie.
-    """
+    """What was measured: the content of analysis.json, the answers at the top of the page, and where all of it lies."""
 
     numbers: dict[str, Any]
     verdicts: list[Verdict]
@@ -68,6 +62,7 @@ def analyse(
     if not isinstance(sizes, Sizes | None):
         raise ValueError(f"sizes={sizes!r}; expected odevit.report.Sizes(...), which only Python can pass")
     given = {"data": data, "split": split, "limit": limit, "out": out, "device": device, "cache": cache, "seed": seed}
+    options = [f"{key}={value}" for key, value in given.items() if value != signature(analyse).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
         place = choose_device(device)
@@ -88,6 +83,7 @@ def analyse(
         with progress.stage(f"integrate {len(sample)} images in many ways"):
             study.passage  # noqa: B018  what every section reads is measured first
         layout = model.layout()
+        tokens = {"cls": int(layout.has_cls), "patches": layout.num_patches, "registers": layout.num_registers}
         numbers = {
             "model": {
                 "run": os.fspath(run),
@@ -95,11 +91,7 @@ def analyse(
                 "parameters": model.parameter_count,
                 **model.way.numbers(),
                 "leak": field.dynamics(sample.start(1)).leak,
-                "tokens": {
-                    "cls": int(layout.has_cls),
-                    "patches": layout.num_patches,
-                    "registers": layout.num_registers,
-                },
+                "tokens": tokens,
             },
             "data": {
                 "source": data or dataset.name,
@@ -113,9 +105,16 @@ def analyse(
             "sizes": asdict(sizes),
             "device": device_name(place),
             "versions": versions(),
-            "command": _command(run, given),
+            "command": shlex.join(["odevit", "analyze", os.fspath(run), *options]),
         }
-    folder = _folder(run, out)
+    if out is not None:
+        folder = Path(out)
+    elif Path(run).exists():
+        # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
+        folder = RunFolder(run).own("analysis")
+    else:
+        # A folder with the name of a bundled model would be taken for it the next time.
+        folder = Path(f"analysis-{Path(run).name}")
     with progress.stage("draw"):
         verdicts = [verdict for section in sections for verdict in section.judge(numbers)]
         rules = [rule for section in sections for rule in section.thresholds]
@@ -124,23 +123,8 @@ def analyse(
         (folder / "figures").mkdir(parents=True, exist_ok=True)
         for name, content in figures.items():
             (folder / "figures" / f"{name}.png").write_bytes(content)
-        write_page(
-            folder / "report.html", f"How stable is {Path(run).name}?", "analysis.html.j2", sections, numbers, figures
-        )
+        title = f"How stable is {Path(run).name}?"
+        write_page(folder / "report.html", title, "analysis.html.j2", sections, numbers, figures)
     numbers["seconds"] = plain(progress.numbers())
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return Analysis(numbers, verdicts, folder)
-
-
-def _folder(run: str | os.PathLike[str], out: str | os.PathLike[str] | None) -> Path:
-    if out is not None:
-        return Path(out)
-    # A folder with the name of a bundled model would be taken for it the next time.
-    # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
-    return RunFolder(run).own("analysis") if Path(run).exists() else Path(f"analysis-{Path(run).name}")
-
-
-def _command(run: str | os.PathLike[str], given: dict[str, Any]) -> str:
-    defaults = {"data": None, "split": "test", "limit": 1000, "out": None, "device": "auto", "cache": None, "seed": 0}
-    options = [f"{key}={value}" for key, value in given.items() if value != defaults[key]]
-    return shlex.join(["odevit", "analyze", os.fspath(run), *options])

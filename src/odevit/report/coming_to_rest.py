@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import divergence_step, lyapunov_time
-from odevit.analysis.rest import DOUBTFUL, FAR, Maximal, measure_spectrum
-from odevit.analysis.restless import WINDOW, watch
-from odevit.analysis.significance import Share, quantiles
+from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, Motion, measure_spectrum, watch
+from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import Verdict, number, of_norm, percent, share_of
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.page import band, mark, note, number, of_norm, percent, share_of
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.solver import Way
 
@@ -128,16 +127,14 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
 def speed_numbers(study: Study) -> dict[str, Any]:
     """Median and middle 90% of the relative speed at each time, and what is left of it at the end."""
     passage, horizon = study.passage, study.way.horizon
-    low, median, high = map(list, zip(*(quantiles(v, 0.05, 0.5, 0.95) for v in passage.speed), strict=True))
+    band = quantiles(passage.speed, {"low": 0.05, "median": 0.5, "high": 0.95})
     return {
         "images": passage.speed.shape[1],
-        "times": list(passage.times),
-        "low": low,
-        "median": median,
-        "high": high,
+        "times": passage.times,
+        **band,
         "horizon": horizon,
-        "change_per_horizon": median[-1] * horizon,
-        "falls": all(b <= a for a, b in itertools.pairwise(median)),
+        "change_per_horizon": band["median"][-1] * horizon,
+        "falls": (band["median"].diff() <= 0).all(),
     }
 
 
@@ -151,21 +148,21 @@ def exponent_numbers(maximal: Maximal, way: Way) -> dict[str, Any]:
         "values": values,
         "errors": maximal.error,
         "converged": converged,
-        "negative": maximal.negative.numbers(),
-        "not_converged": maximal.not_converged.numbers(),
-        "negative_of_converged": Share(int(((values < 0) & converged).sum()), int(converged.sum())).numbers(),
+        "negative": maximal.negative,
+        "not_converged": maximal.not_converged,
+        "negative_of_converged": Share.of(values[converged] < 0),
         "mean": maximal.mean,
         "mean_error": maximal.mean_error,
-        "quantiles": dict(zip(("5%", "50%", "95%"), quantiles(values, 0.05, 0.5, 0.95), strict=True)),
+        "quantiles": quantiles(values, PERCENTILES),
         "largest": maximal.largest,
-        "prolonged": int(maximal.prolonged.sum()),
+        "prolonged": maximal.prolonged.sum(),
         "positive": {
             "count": len(growing),
-            "lyapunov_time": {"median": quantiles(lyapunov_time(growing), 0.5)[0]},
-            "diverges_within_the_horizon": int((steps >= 0).sum()),
-            "divergence_step": {"median": quantiles(steps[steps >= 0].double(), 0.5)[0]},
+            "lyapunov_time": {"median": median(lyapunov_time(growing))},
+            "diverges_within_the_horizon": (steps >= 0).sum(),
+            "divergence_step": {"median": median(steps[steps >= 0])},
         },
-        "running": {"times": list(maximal.times), "mean": maximal.running},
+        "running": {"times": maximal.times, "mean": maximal.running},
     }
 
 
@@ -174,43 +171,41 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
     x0 = study.sample.start(study.sizes.spectrum)
     k = min(LEADING, x0[0].numel())
     both = measure_spectrum(study.model.field, study.way, x0, study.passage.rest[0][: len(x0)], k, seed=study.seed)
-    return {
-        "images": len(x0),
-        "k": k,
-        **{
-            part: {"values": spectrum.values, "errors": spectrum.error, "converged": spectrum.converged}
-            for (part, _, _), spectrum in zip(PARTS, both, strict=True)
-        },
+    parts = {
+        part: {"values": spectrum.values, "errors": spectrum.error, "converged": spectrum.converged}
+        for (part, _, _), spectrum in zip(PARTS, both, strict=True)
     }
+    return {"images": len(x0), "k": k, **parts}
 
 
 def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
     """What the images do whose exponent at rest is not negative, one by one."""
     sample, answers = study.sample, study.answers
-    exceptions = (~(rest.values < 0)).nonzero().flatten()
-    rows: list[dict[str, Any]] = []
-    start = 0
-    for chunk, states in zip(sample.chunks, study.passage.rest, strict=True):
-        here = [i - start for i in exceptions[:DOUBTFUL].tolist() if start <= i < start + len(states)]
-        motions = watch(study.model, states[here], chunk["x0"][here], FAR * study.way.horizon) if here else []
-        for i, motion in zip((start + i for i in here), motions, strict=True):
-            rows.append(
-                {
-                    "image": int(sample.numbers[i]),
-                    "label": sample.classes[int(answers["labels"][i])],
-                    "answer": sample.classes[int(answers["answers"][i])],
-                    "exponent": rest.values[i].item(),
-                    "error": rest.error[i].item(),
-                    "converged": bool(rest.converged[i]),
-                    **{**vars(motion), "answers": [sample.classes[label] for label in motion.answers]},
-                }
-            )
-        start += len(states)
+    exceptions = ~(rest.values < 0)
+    watched = exceptions & (exceptions.cumsum(dim=0) <= DOUBTFUL)
+    motions: list[Motion] = []
+    sizes = [len(states) for states in study.passage.rest]
+    for chunk, states, here in zip(sample.chunks, study.passage.rest, watched.split(sizes), strict=True):
+        if here.any():
+            motions += watch(study.model, states[here], chunk["x0"][here], FAR * study.way.horizon)
+    rows = [
+        {
+            "image": sample.numbers[i],
+            "label": sample.classes[answers["labels"][i]],
+            "answer": sample.classes[answers["answers"][i]],
+            "exponent": rest.values[i],
+            "error": rest.error[i],
+            "converged": rest.converged[i],
+            **vars(motion),
+            "answers": [sample.classes[label] for label in motion.answers],
+        }
+        for i, motion in zip(watched.nonzero().flatten().tolist(), motions, strict=True)
+    ]
     return {
-        "count": len(exceptions),
+        "count": exceptions.sum(),
         "looked_at": len(rows),
         "window": WINDOW * study.way.horizon,
-        "kinds": {kind: sum(row["kind"] == kind for row in rows) for kind in sorted({row["kind"] for row in rows})},
+        "kinds": dict(sorted(Counter(row["kind"] for row in rows).items())),
         "between": sum(row["between"] for row in rows),
         "wrong": sum(row["label"] != row["answer"] for row in rows),
         "rows": rows,
@@ -220,15 +215,10 @@ def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
 def draw_speed(speed: Numbers) -> Figure:
     """Relative speed against time: the median image and the middle 90% of them."""
     figure, (axes,) = make_figure(3.4)
-    times = speed["times"]
-    low, median, high = (numbers_of(speed[key]) for key in ("low", "median", "high"))
-    axes.fill_between(times, low, high, color=BLUE, alpha=0.2, linewidth=0, label="middle 90% of the images")
-    axes.plot(times, median, color=BLUE, linewidth=2, label="median image")
-    axes.axvline(speed["horizon"], color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        "its horizon", (speed["horizon"], 0.97), xytext=(5, -9), textcoords="offset points",
-        xycoords=("data", "axes fraction"), color=GREY,
-    )  # fmt: skip
+    times, median = speed["times"], numbers_of(speed["median"])
+    style = {"color": BLUE, "linewidth": 2, "label": "median image"}
+    band(axes, times, speed, "low", "median", "high", around="middle 90% of the images", **style)
+    mark(axes, speed["horizon"], "its horizon", height=0.95)
     if any(value > 0 for value in median):
         axes.set_yscale("log")
     axes.set(xlabel="time t", ylabel="|dx/dt| / |x|  (1 / unit of time)", xlim=(0, None))
@@ -252,10 +242,7 @@ def draw_exponents(path: Numbers, rest: Numbers) -> Figure:
             axes.legend(frameon=False, loc="upper left", ncols=2)
     axes.axvline(0.0, color="black", linewidth=1.2)
     for word, shift, side in (("grows →", 4, "left"), ("← dies out", -4, "right")):
-        axes.annotate(
-            word, (0.0, 0.9), xytext=(shift, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
-            fontsize=9, ha=side,
-        )  # fmt: skip
+        note(axes, word, (0.0, 0.9), (shift, 0), xycoords=("data", "axes fraction"), fontsize=9, ha=side)
     axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
     axes.grid(alpha=0.3, axis="y")
     axes.set_ylim(top=1.3 * axes.get_ylim()[1])
@@ -268,27 +255,23 @@ def draw_spectrum(spectrum: Numbers) -> Figure:
     figure, columns = make_figure(3.2, 2, sharey=True)
     order = range(1, spectrum["k"] + 1)
     for axes, (part, name, colour) in zip(columns, PARTS, strict=True):
+        style = {"color": colour, "marker": "o", "markersize": 5, "linewidth": 1, "alpha": 0.8}
         for values, converged in zip(spectrum[part]["values"], spectrum[part]["converged"], strict=True):
-            axes.plot(
-                order, numbers_of(values), color=colour, marker="o", markersize=5, linewidth=1, alpha=0.8,
-                markerfacecolor=colour if converged else "white",
-            )  # fmt: skip
+            axes.plot(order, numbers_of(values), **style, markerfacecolor=colour if converged else "white")
         axes.axhline(0.0, color="black", linewidth=1)
         axes.set(title=name, xlabel="number of the exponent", xticks=list(order))
         axes.title.set_color(GREY)
         axes.grid(alpha=0.3)
     columns[0].set_ylabel("λ (1 / unit of time)")
-    return finish(
-        figure, f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
-    )
+    title = f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
+    return finish(figure, title)
 
 
 def _certainty(rest: Numbers) -> str:
     unsure, mean = rest["not_converged"], rest["mean"]
     if unsure["hits"] == 0:
-        return (
-            f"The measurement converged for all of them; the mean exponent is {number(mean, '.3f')} per unit of time."
-        )
+        average = f"the mean exponent is {number(mean, '.3f')} per unit of time"
+        return f"The measurement converged for all of them; {average}."
     average = "no mean is given" if mean is None else f"the mean of all is {number(mean, '.3f')} per unit of time"
     return (
         f"For {share_of(unsure)} the size of the exponent had not converged when the measurement ended; their sign "

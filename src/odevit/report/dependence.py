@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -12,8 +13,8 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import Verdict, number, percent, share_of, words
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.page import mark, note, number, percent, share_of, words
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
 
@@ -95,35 +96,31 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
     coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
     steps = limits.marked([seen[other] for other in step_ways(way)])
     horizons = [seen[other] for other in stretch_ways(way)]
-    stops = [seen[other] for other in own_reads(way) if other.steps <= way.steps]
     solvers = limits.marked(sweep(model, sample.first(few), [way, *solver_ways(way)]))
-    grid = limits.marked(sweep(model, sample.first(few), grid_ways(way)))
 
     def fair(outcome: Outcome) -> bool:
-        return bool(outcome.stable) or outcome.way == way
-
-    def rests(outcome: Outcome) -> bool:
+        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
+        # solver and not about the model; such ways are shown and not counted.
         method = outcome.way.method
-        return outcome.way == way or (isinstance(method, FixedStepSolver) and method.rests_with_equation)
+        rests = isinstance(method, FixedStepSolver) and method.rests_with_equation
+        return outcome.way == way or bool(outcome.stable and (rests or outcome.way.name == way.name))
 
     return {
-        "own": own.numbers(),
-        "top1": Share(int(own.right.sum()), own.images).numbers(),
-        "steps": [outcome.numbers() for outcome in steps],
-        "horizons": [outcome.numbers() for outcome in horizons],
-        "stops": [outcome.numbers() for outcome in stops],
-        "solvers": [outcome.numbers() for outcome in solvers],
+        "own": own,
+        "top1": Share.of(own.right),
+        "steps": steps,
+        "horizons": horizons,
+        "stops": [seen[other] for other in own_reads(way) if other.steps <= way.steps],
+        "solvers": solvers,
         "accurate": {
             **accurate.numbers(),
             "difference": accurate.top1 - coarse.top1,
             "error": paired_error(accurate.right, coarse.right),
         },
-        "grid": [outcome.numbers() for outcome in grid],
-        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
-        # solver and not about the model; such ways are shown and not counted.
+        "grid": limits.marked(sweep(model, sample.first(few), grid_ways(way))),
         "spreads": {
-            "steps": spread([each for each in steps if FEWEST <= each.way.steps <= MOST and fair(each)]),
-            "solvers": spread([each for each in solvers if fair(each) and rests(each)]),
+            "steps": spread([outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.way.steps <= MOST]),
+            "solvers": spread([outcome for outcome in solvers if fair(outcome)]),
             "horizons": spread(horizons),
         },
     }
@@ -145,8 +142,8 @@ def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
         "steps": [min(counts), max(counts)],
         "difference": highest.top1 - lowest.top1,
         "error": paired_error(highest.right, lowest.right),
-        "lowest": lowest.numbers(),
-        "highest": highest.numbers(),
+        "lowest": lowest,
+        "highest": highest,
         "agreement": min(outcome.agreement for outcome in outcomes),
     }
 
@@ -186,11 +183,8 @@ def enough(sweep: Numbers, classes: int) -> Verdict:
     if own["finite"] < 1:
         return Verdict(question, "unknown", None, ("Its own way of integrating does not give finite answers.",))
     if sweep["top1"]["interval"][0] <= 1 / classes:
-        line = (
-            f"It is right on {share_of(sweep['top1'])}, which is not surely better than guessing among {classes} "
-            "classes."
-        )
-        return Verdict(question, "unknown", None, (line,))
+        guess = f"which is not surely better than guessing among {classes} classes."
+        return Verdict(question, "unknown", None, (f"It is right on {share_of(sweep['top1'])}, {guess}",))
     coarser, earlier = (fewest(sweep[name], own["top1"]) for name in ("steps", "stops"))
     sentences = (
         f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
@@ -218,7 +212,7 @@ def draw_steps(sweep: Numbers) -> Figure:
     """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
     figure, (axes,) = make_figure(4.4)
     own, accurate = sweep["own"], sweep["accurate"]
-    lines: dict[str, list[Numbers]] = {f"{own['solver']}, its own": list(sweep["steps"])}
+    lines = {f"{own['solver']}, its own": list(sweep["steps"])}
     for outcome in sweep["solvers"]:
         if outcome["solver"] != own["solver"]:
             lines.setdefault(outcome["solver"], []).append(outcome)
@@ -239,28 +233,24 @@ def draw_steps(sweep: Numbers) -> Figure:
             "linestyle": "-" if i < len(COLOURS) else "--",
         }
         ordered = sorted(outcomes, key=lambda outcome: outcome["nfe"])
-        axes.plot(
-            [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered], **style,
-            linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name),
-        )  # fmt: skip
+        nfe, gains = [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered]
+        axes.plot(nfe, gains, **style, linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name))
         for outcome in ordered:
             if outcome["stable"] is False:
                 spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
                 axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
                 if gain(outcome) < floor:
-                    text = signed(gain(outcome), 0)
-                    axes.annotate(text, spot, xytext=(7, -3), textcoords="offset points", fontsize=9)
-    axes.errorbar(
-        [accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], color="black", marker="*", markersize=10,
-        capsize=3, linestyle="", label=f"{accurate['solver']}, to a tolerance",
-    )  # fmt: skip
+                    note(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
+    star = {"color": "black", "marker": "*", "markersize": 10, "capsize": 3, "linestyle": ""}
+    name = f"{accurate['solver']}, to a tolerance"
+    axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)
     axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log", base=2)
     ticks: list[int] = []
-    for nfe in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
-        if not ticks or nfe >= 1.3 * ticks[-1]:  # far enough apart to be read
-            ticks.append(nfe)
-    axes.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    for tick in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
+        if not ticks or tick >= 1.3 * ticks[-1]:  # far enough apart to be read
+            ticks.append(tick)
+    axes.set_xticks(ticks, labels=ticks)
     axes.minorticks_off()
     axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy less that of its own way (points)")
     axes.set_ylim(bottom=floor)
@@ -284,11 +274,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
     ):
         shares = [100 * read[time][key] for time in times]
         axes.plot(times, shares, color=colour, marker=marker, markersize=4, linewidth=1.8, label=name)
-    axes.axvline(own, color=GREY, linestyle="--", linewidth=1)
-    axes.annotate(
-        "its horizon", (own, 0.03), xytext=(-5, 0), textcoords="offset points", xycoords=("data", "axes fraction"),
-        color=GREY, ha="right",
-    )  # fmt: skip
+    mark(axes, own, "its horizon", height=0.05)
     axes.set_xscale("log", base=2)
     ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
     axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
@@ -305,26 +291,25 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     """Accuracy for every horizon and number of steps; a star where the step is too long (the paper's Fig. 7)."""
     figure, (axes,) = make_figure(4.0)
     horizons, counts = (sorted({outcome[key] for outcome in grid}) for key in ("horizon", "steps"))
-    values = [[float("nan")] * len(counts) for _ in horizons]
+    values = np.full((len(horizons), len(counts)), np.nan)
     accuracies = [100 * outcome["top1"] for outcome in grid]
+    worst, best = min(accuracies), max(accuracies)
     for outcome, value in zip(grid, accuracies, strict=True):
         row, column = horizons.index(outcome["horizon"]), counts.index(outcome["steps"])
-        values[row][column] = value
+        values[row, column] = value
         text = f"{value:.1f}" + ("*" if outcome["stable"] is False else "")
-        colour = "white" if value < (min(accuracies) + max(accuracies)) / 2 else "black"
+        colour = "white" if value < (worst + best) / 2 else "black"
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=11)
         if _way(outcome)[1:] == _way(own)[1:]:
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3))
-    image = axes.imshow(
-        values, origin="lower", aspect="auto", cmap="cividis", vmin=min(accuracies), vmax=max(accuracies)
-    )
-    axes.set_xticks(range(len(counts)), labels=[str(count) for count in counts])
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=worst, vmax=best)
+    axes.set_xticks(range(len(counts)), labels=counts)
     axes.set_yticks(range(len(horizons)), labels=[f"{time:g}  ({time / own['horizon']:g}x)" for time in horizons])
     axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
     figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
     stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
-    range_ = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
-    return finish(figure, f"Accuracy by horizon and steps: {range_} (* beyond its limit)")
+    result = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
+    return finish(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 
 def _way(outcome: Numbers) -> tuple[str, int, float]:

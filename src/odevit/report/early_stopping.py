@@ -41,11 +41,10 @@ paper's Fig. 9).{% endcall %}
         stopping = numbers["stopping"]
         if stopping is None:
             return {}
-        both = stopping["score_at_stop"] is not None and stopping["score_at_end"] is not None
-        return {
-            "tracking": draw_tracking(stopping["epochs"], stopping["running"], stopping["bound"]),
-            **({"stop": draw_stop(stopping)} if both else {}),
-        }
+        figures = {"tracking": draw_tracking(stopping["epochs"], stopping["running"], stopping["bound"])}
+        if stopping["score_at_stop"] is not None and stopping["score_at_end"] is not None:
+            figures["stop"] = draw_stop(stopping)
+        return figures
 
 
 def stopping_numbers(folder: Path) -> dict[str, Any] | None:
@@ -93,6 +92,5 @@ def draw_stop(stopping: Numbers) -> Figure:
     axes.bar_label(axes.barh(names, (early, late), color=(ORANGE, BLUE), height=0.6), fmt="%.2f%%", padding=4)
     axes.invert_yaxis()
     axes.set(xlabel="agreement with the teacher on held-out images (%)", xlim=(0, 112))
-    return finish(
-        figure, f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points"
-    )
+    title = f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points"
+    return finish(figure, title)

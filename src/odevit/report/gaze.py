@@ -63,12 +63,7 @@ of the attention.
 
 
 def draw_attention(attention: Numbers, pictures: Tensor) -> Figure:
-    """Images, what the model looks at in its final state, and what the last layer of a teacher looks at.
-
-    Args:
-        attention: maps on the grid of patches, and which patches together hold most of the attention.
-        pictures: the same images [image, channel, height, width] in 0..1.
-    """
+    """Images, what the model looks at in its final state, and what the last layer of a teacher looks at."""
     rows = [("image", None, None), ("model", attention["maps"], attention["outlined"])]
     if attention.get("teacher"):
         rows.append(("teacher", attention["teacher"], attention["teacher_outlined"]))

@@ -11,6 +11,7 @@ from odevit.analysis.lyapunov import by_class
 from odevit.analysis.rest import Maximal, along_the_path
 from odevit.analysis.significance import Share, correlation
 from odevit.look import finish, make_figure, signed
+from odevit.report.page import note
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
@@ -65,19 +66,21 @@ No correlation is given: it takes three or more classes that differ.
 def class_numbers(maximal: Maximal, answers: dict[str, Any]) -> dict[str, Any]:
     """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
-    rows = [
-        {
-            "class": answers["classes"][label]["name"],
-            "exponent": mean.mean,
-            "error": mean.error,
-            "count": mean.count,
-            "accuracy": answers["classes"][label]["value"],
-            "accuracy_error": answers["classes"][label]["error"],
-        }
-        for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items()
-    ]
+    rows = []
+    for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items():
+        right = answers["classes"][label]
+        rows.append(
+            {
+                "class": right["name"],
+                "exponent": mean.mean,
+                "error": mean.error,
+                "count": mean.count,
+                "accuracy": right["value"],
+                "accuracy_error": right["error"],
+            }
+        )
     related = correlation([row["exponent"] for row in rows], [row["accuracy"] for row in rows])
-    return {"classes": rows, "correlation": None if related is None else vars(related)}
+    return {"classes": rows, "correlation": related}
 
 
 def token_numbers(study: Study) -> dict[str, Any]:
@@ -93,8 +96,8 @@ def token_numbers(study: Study) -> dict[str, Any]:
             "images": len(path.values),
             "mean": path.mean,
             "error": path.mean_error,
-            "negative": path.negative.numbers(),
-            "converged": Share(int(path.converged.sum()), len(path.values)).numbers(),
+            "negative": path.negative,
+            "converged": Share.of(path.converged),
         }
     return numbers
 
@@ -106,14 +109,11 @@ def draw_classes(by_class: Numbers) -> Figure:
     largest, many = max(row["count"] for row in rows), len(rows) > NAMED
     accuracies, exponents = [100 * row["accuracy"] for row in rows], [row["exponent"] for row in rows]
     if not many:
-        axes.errorbar(
-            accuracies, exponents, xerr=[100 * row["accuracy_error"] for row in rows],
-            yerr=[row["error"] or 0.0 for row in rows], linestyle="", color="0.7", linewidth=1, zorder=1,
-        )  # fmt: skip
+        errors = [row["error"] or 0.0 for row in rows], [100 * row["accuracy_error"] for row in rows]
+        axes.errorbar(accuracies, exponents, *errors, linestyle="", color="0.7", linewidth=1, zorder=1)
     sizes = [(60 if many else 160) * row["count"] / largest for row in rows]
-    bubbles = axes.scatter(
-        accuracies, exponents, sizes, c=accuracies, cmap="cividis", edgecolor="black", linewidth=0.5, zorder=2
-    )
+    rim = {"edgecolor": "black", "linewidth": 0.5}
+    bubbles = axes.scatter(accuracies, exponents, sizes, c=accuracies, cmap="cividis", **rim, zorder=2)
     figure.colorbar(bubbles, ax=axes, label="accuracy of the class (%)")
     axes.margins(0.12)
     _label(axes, [(row["class"], 100 * row["accuracy"], row["exponent"]) for row in _named(rows, many)])
@@ -145,17 +145,16 @@ def _label(axes: Any, points: list[tuple[str, float, float]]) -> None:
     ]
     taken = [(across - 6, across + 6, up - 3) for _, _, _, across, up in spots]
     places = [(8.0 * side, shift) for shift in (4.0, -11.0, 16.0, -23.0) for side in (1, -1)]
+
+    def free(begin: float, end: float, level: float) -> bool:
+        return begin > 0 and all(abs(level - v) > 10 or begin > b or end < a for a, b, v in taken)
+
     for name, x, y, across, up in spots:
         length = 5.0 * len(name)
-        extents = [(across + dx - (length if dx < 0 else 0.0), up + dy) for dx, dy in places]
-        free = [
-            start > 0 and all(abs(level - v) > 10 or start > b or start + length < a for a, b, v in taken)
-            for start, level in extents
-        ]
-        choice = free.index(True) if any(free) else 0
-        (dx, dy), (start, level) = places[choice], extents[choice]
-        taken.append((start, start + length, level))
-        axes.annotate(
-            name, (x, y), xytext=(dx, dy), textcoords="offset points", fontsize=9, zorder=3,
-            ha="left" if dx > 0 else "right",
-        )  # fmt: skip
+        extents = {}
+        for dx, dy in places:
+            begin = across + dx - (length if dx < 0 else 0.0)
+            extents[dx, dy] = (begin, begin + length, up + dy)
+        place = next((place for place, extent in extents.items() if free(*extent)), places[0])
+        taken.append(extents[place])
+        note(axes, name, (x, y), place, fontsize=9, zorder=3, ha="left" if place[0] > 0 else "right")

@@ -1,57 +1,29 @@
-"""numbers, figures -> a page of HTML that needs nothing beside it, and how numbers are written in it."""
+"""How numbers are written on a page, in its sentences and templates, and what its figures have in common."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from odevit.look import GREY, numbers_of
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A question, its answer, and the sentences with the numbers behind it.
-
-    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
-    and is None where there is nothing to hope for.
-    """
-
-    question: str
-    answer: str
-    good: bool | None
-    sentences: tuple[str, ...]
+def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str = "", **style: Any) -> None:
+    """A line and the range around it, by the keys of low, middle and high; null leaves a gap."""
+    low, middle, high = (numbers_of(numbers[key]) for key in keys)
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0, label=around)
+    axes.plot(x, middle, **style)
 
 
-def render(
-    title: str, lead: str, parts: Iterable[tuple[str, str]], numbers: Mapping[str, Any], figures: Mapping[str, bytes]
-) -> str:
-    """`page.html.j2` with everything in it.
+def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> None:
+    """Words beside a spot of a figure, `shift` points to the right and up."""
+    axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
 
-    Args:
-        title: of the page.
-        lead: name of the template of what stands before the first section.
-        parts: heading and text of each section, a template too; one that says nothing is left out.
-        numbers: what the templates may use.
-        figures: PNG by name.
-    """
-    environment = Environment(
-        loader=FunctionLoader(lambda name: files("odevit.report").joinpath(name).read_text(encoding="utf-8")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= FILTERS
-    return environment.get_template("page.html.j2").render(
-        numbers,
-        title=title,
-        lead=lead,
-        parts=[(heading, environment.from_string(text)) for heading, text in parts],
-        figures={name: b64encode(content).decode() for name, content in figures.items()},
-    )
+
+def mark(axes: Any, x: float, text: str, height: float) -> None:
+    """An upright line with words beside it, at a height from 0 to 1."""
+    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
+    note(axes, text, (x, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY)
 
 
 def number(value: float | None, form: str = ".3g") -> str:

@@ -5,33 +5,48 @@ from __future__ import annotations
 import math
 import sys
 import time
-from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
 from odevit.registry import Registry
-from odevit.report.page import Verdict, render
+from odevit.report.page import FILTERS
 from odevit.report.study import Study
 
 Numbers = Mapping[str, Any]
 """The content of analysis.json, or a part of it."""
-Figures = dict[str, Figure | bytes]
-"""By name; a PNG that is already there as it is."""
+Figures = dict[str, Figure]
+"""By name."""
 DIGITS = 6
 """Significant digits that are written down; single precision has about seven."""
 
 
-class Section(ABC):
+@dataclass(frozen=True)
+class Verdict:
+    """A question, its answer, and the sentences with the numbers behind it.
+
+    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
+    and is None where there is nothing to hope for.
+    """
+
+    question: str
+    answer: str
+    good: bool | None
+    sentences: tuple[str, ...]
+
+
+class Section:
     """One topic of a report.
 
     A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it; nothing else
@@ -47,9 +62,9 @@ class Section(ABC):
     thresholds: ClassVar[tuple[str, ...]] = ()
     """The rules of its verdicts, in words."""
 
-    @abstractmethod
     def measure(self, study: Study) -> dict[str, Any]:
         """The numbers by their keys in analysis.json; sections that share a key each add to what is under it."""
+        return {}
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         """What the numbers of all sections, and the first images [image, channel, height, width] in 0..1, allow."""
@@ -61,6 +76,25 @@ class Section(ABC):
 
 
 SECTIONS: Registry[type[Section]] = Registry("section")
+
+
+@SECTIONS.register("making")
+class Making(Section):
+    """The last words of a page: everything needed to make it again."""
+
+    title = "How this was made"
+    place = 100
+    text = """
+{% call small() %}
+<code>{{ command }}</code><br>{{ device }}, {{ seconds.total | number(".0f") }} s
+({{ seconds.processor | number(".0f") }} s of processor time), seed {{ seed }}<br>
+{% for name, version in versions.items() %}{{ name }} {{ version }}{{ "" if loop.last else ", " }}{% endfor %}
+{% if sizes is defined %}<br>Every number on this page is in analysis.json beside it.{% endif %}
+{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {"seed": study.seed}
 
 
 def all_sections() -> list[Section]:
@@ -108,27 +142,50 @@ def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) ->
     drawn: dict[str, bytes] = {}
     for section in sections:
         for name, figure in section.draw(numbers, pictures).items():
-            if isinstance(figure, Figure):
-                figure.savefig(buffer := BytesIO(), format="png")
-            drawn[name] = buffer.getvalue() if isinstance(figure, Figure) else figure
+            figure.savefig(buffer := BytesIO(), format="png")
+            drawn[name] = buffer.getvalue()
     return drawn
 
 
 def write_page(
     path: Path, title: str, lead: str, sections: Iterable[Section], numbers: Numbers, figures: Mapping[str, bytes]
 ) -> Path:
-    """Write the page of some sections; `lead` names the template of what stands before the first."""
-    parts = [(section.title, section.text) for section in sections]
-    path.write_text(render(title, lead, parts, numbers, figures), encoding="utf-8")
+    """Write `page.html.j2` with everything in it: a page that needs nothing beside it.
+
+    Args:
+        path, title: of the page.
+        lead: the name of the template of what stands before the first section.
+        sections: their texts are templates too; one that says nothing is left out.
+        numbers: what the templates may use.
+        figures: PNG by name.
+    """
+    loader = PackageLoader("odevit.report", "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= FILTERS
+    page = environment.get_template("page.html.j2").render(
+        numbers,
+        title=title,
+        lead=lead,
+        parts=[(section.title, environment.from_string(section.text)) for section in sections],
+        figures={name: b64encode(content).decode() for name, content in figures.items()},
+    )
+    path.write_text(page, encoding="utf-8")
     return path
 
 
 def plain(value: Any) -> Any:
-    """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it."""
+    """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it.
+
+    An object is written down as its `numbers()`, or as the fields of its dataclass.
+    """
     if isinstance(value, Tensor):
         return plain(value.detach().cpu().tolist())
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
+    if hasattr(value, "numbers"):
+        return plain(value.numbers())
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -14,15 +14,18 @@ from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
 from odevit.analysis.rest import in_fixed_steps
 from odevit.analysis.significance import Share, quantiles
-from odevit.field import Branch, CosineAttention, DotProductAttention, Dynamics, Field, VectorField
+from odevit.field import Branch, Dynamics, Field, VectorField
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import Verdict, of_norm, share_of, small_share
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.objectives.bounds import dot_product
+from odevit.objectives.vectors import norms
+from odevit.report.page import band, of_norm, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.tokens import Tokens
 
 PROBES = 5
 """Times along the path at which the field is looked at."""
+RANGE = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
 TOLERANT = 0.95
 """The head tolerates the rest of the path when at least this share of states has a radius larger than it."""
 
@@ -104,14 +107,13 @@ def lipschitz_numbers(study: Study) -> dict[str, Any]:
     rows = []
     for t, state in zip(solution.times, solution.states, strict=True):
         whole = local_lipschitz(field, state, t, x0=x0, iterations=20)
-        row = {"time": t, "field": _summary(whole.value), "unsettled": whole.error.max().item()}
-        inner = _attention_alone(field, state, t)
-        if inner is not None:
+        row = {"time": t, "field": quantiles(whole.value, RANGE), "unsettled": whole.error.max()}
+        if inner := _attention_alone(field, state, t):
             dynamics, y = inner
-            row["attention"] = _summary(local_lipschitz(dynamics, y, iterations=20).value)
+            row["attention"] = quantiles(local_lipschitz(dynamics, y, iterations=20).value, RANGE)
             # Singular values of what is not finite are an error, not a number.
             finite = y[y.flatten(1).isfinite().all(dim=1)]
-            row["attention_bound"] = _summary(attention_bound(cast(VectorField, field).attention, finite))
+            row["attention_bound"] = quantiles(attention_bound(cast(VectorField, field).attention, finite), RANGE)
         rows.append(row)
     return {"images": len(x0), "rows": rows}
 
@@ -123,26 +125,25 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
     order.
     """
     x0, way = study.sample.start(study.sizes.approximation), in_fixed_steps(study.way)
-    size = x0.flatten(1).norm(dim=1)
     numbers: dict[str, Any] = {"images": len(x0), "solvers": {}}
     for solver in dict.fromkeys([way.name, "euler"]):
         measured = approximation_error(
             study.model.field, x0, solver=solver, steps=way.steps, horizon=way.horizon, probes=3
         )
         numbers["solvers"][solver] = {
-            "times": list(measured.times),
+            "times": measured.times,
             "error": measured.error.median(dim=1).values,
-            "final": _summary(measured.error[-1]),
-            "relative": _summary(measured.error[-1] / size),
-            "largest": _summary(measured.largest),
-            "reference_error": measured.reference_error.amax().item(),
+            "final": quantiles(measured.error[-1], RANGE),
+            "relative": quantiles(measured.error[-1] / norms(x0), RANGE),
+            "largest": quantiles(measured.largest, RANGE),
+            "reference_error": measured.reference_error.amax(),
         }
     return numbers | {
-        "curvature": _summary(measured.curvature.value),
-        "lipschitz": _summary(measured.lipschitz.value),
-        "bound_8": _summary(measured.bound),
-        "bound_8_assumed": _summary(measured.assumed_bound),
-        "bound_11": None if measured.weight_bound is None else measured.weight_bound.item(),
+        "curvature": quantiles(measured.curvature.value, RANGE),
+        "lipschitz": quantiles(measured.lipschitz.value, RANGE),
+        "bound_8": quantiles(measured.bound, RANGE),
+        "bound_8_assumed": quantiles(measured.assumed_bound, RANGE),
+        "bound_11": measured.weight_bound,
     }
 
 
@@ -152,25 +153,24 @@ def radius_numbers(study: Study) -> dict[str, Any]:
     passage, sample = study.passage, study.sample
     for chunk, final, rest in zip(sample.first(study.sizes.radius), passage.final, passage.rest, strict=False):
         state = final[: len(chunk["labels"])]
-        found = contraction_radius(study.model.readout, state, seed=study.seed)
-        move = rest[: len(state)] - state
-        sizes = (state.flatten(1).norm(dim=1), move.flatten(1).norm(dim=1))
-        parts.append([values.cpu() for values in (found.value, found.median, found.answer, *sizes)])
-    radius, random, answer, size, move = (torch.cat(values) for values in zip(*parts, strict=True))
-    n = len(radius)
+        radius = contraction_radius(study.model.readout, state, seed=study.seed)
+        lengths = (radius.value, radius.median, norms(state), norms(rest[: len(state)] - state))
+        parts.append(torch.stack(lengths).cpu())
+    radii, random, size, move = torch.cat(parts, dim=1)
+    n = len(radii)
     return {
         "images": n,
-        "radius": radius,
-        "relative": radius / size,
+        "radius": radii,
+        "relative": radii / size,
         "random": random / size,
         "margin": study.answers["margins"][:n],
-        "right": answer == sample.labels[:n],
+        "right": (study.answers["answers"] == sample.labels)[:n],
         "move": move / size,
-        "found": Share(int(radius.isfinite().sum()), n).numbers(),
-        "inside": Share(int((move < radius).sum()), n).numbers(),
-        "quantiles": dict(zip(("5%", "50%", "95%"), quantiles(radius / size, 0.05, 0.5, 0.95), strict=True)),
-        "random_median": quantiles(random / size, 0.5)[0],
-        "move_median": quantiles(move / size, 0.5)[0],
+        "found": Share.of(radii.isfinite()),
+        "inside": Share.of(move < radii),
+        "quantiles": quantiles(radii / size, PERCENTILES),
+        "random_median": median(random / size),
+        "move_median": median(move / size),
     }
 
 
@@ -184,9 +184,8 @@ def draw_lipschitz(rows: list[Numbers]) -> Figure:
         ("attention_bound", "attention alone, bound from its map", ORANGE, "--"),
     ):
         if key in rows[0]:
-            low, median, high = (numbers_of(row[key][end] for row in rows) for end in ("smallest", "median", "largest"))
-            axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(times, median, color=colour, linestyle=style, marker="o", markersize=5, label=name)
+            lines = {end: [row[key][end] for row in rows] for end in RANGE}
+            band(axes, times, lines, *RANGE, color=colour, linestyle=style, marker="o", markersize=5, label=name)
     axes.set(xlabel="time t", ylabel="|df/dx| (1 / unit of time)", ylim=(0, None))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
@@ -217,16 +216,10 @@ def draw_radius(radius: Numbers) -> Figure:
 
 def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:
     """G alone, without its norm, and its input; None for fields whose attention has no such bound."""
-    if not isinstance(field, VectorField) or not isinstance(field.attention, DotProductAttention):
-        return None
-    if isinstance(field.attention, CosineAttention):
+    if not isinstance(field, VectorField) or dot_product(field.attention) is None:
         return None
     branch = cast(Branch, field.components["attention"])
     y = branch.norm(state)
     y = y if branch.time is None else branch.time(y, t)
     body = branch.body
     return Dynamics({"attention": lambda x, _, observer: body(x, None, observer)}, anchor=y), y
-
-
-def _summary(values: Tensor) -> dict[str, float]:
-    return dict(zip(("smallest", "median", "largest"), quantiles(values, 0.0, 0.5, 1.0), strict=True))

@@ -15,8 +15,8 @@ from odevit.analysis.untouched import untouched
 from odevit.distill.distill_task import DistillTask, comparison
 from odevit.look import BLUE, ORANGE, finish, make_figure
 from odevit.report.early_stopping import EarlyStopping
-from odevit.report.making import Making
-from odevit.report.section import Figures, Numbers, Progress, Section, draw_all, measure_all, write_page
+from odevit.report.page import note
+from odevit.report.section import Figures, Making, Numbers, Progress, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
 from odevit.report.teaching import SHOWN, Teaching
 from odevit.report.trajectories import STUDENT, TEACHER, THREAD
@@ -29,16 +29,11 @@ def write_report(task: DistillTask) -> Path:
     """Measure a finished student against its teacher on held-out images, draw it, and write report.html."""
     recipe, folder, progress = task.recipe, task.folder.path, Progress()
     record = json.loads((folder / "record.json").read_text())
-    sections = [
-        Teaching(),
-        Meetings(recipe.alignment.images),
-        Learning(folder / "curves.png"),
-        EarlyStopping(),
-        Making(),
-    ]
+    sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Making()]
     with untouched(task.student):
         sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
+    numbers["alignment"]["images"] = recipe.alignment.images
     numbers |= {
         "models": comparison(folder),
         "images": len(task.data.test),
@@ -48,7 +43,7 @@ def write_report(task: DistillTask) -> Path:
         "command": record["command"] or recipe.name,
         "seconds": progress.numbers(),
     }
-    figures = draw_all(sections, numbers, sample.pictures(SHOWN))
+    figures = draw_all(sections, numbers, sample.pictures(SHOWN)) | {"curves": (folder / "curves.png").read_bytes()}
     title = f"{recipe.name}: a teacher and its student"
     page = write_page(task.folder.own("report.html"), title, "student.html.j2", sections, numbers, figures)
     print(f"report: {page}")
@@ -65,16 +60,12 @@ class Meetings(Section):
 alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 
-    def __init__(self, images: int) -> None:
-        self.images = images
-
     def measure(self, study: Study) -> dict[str, Any]:
         alignment, horizon = study.alignment[0], study.way.horizon
         steps = study.meeting_way.steps
         travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
         return {
             "alignment": {
-                "images": self.images,
                 "kind": alignment.kind,
                 "layers": horizon * travelled / travelled[-1],
                 "times": torch.linspace(0, horizon, steps + 1),
@@ -96,23 +87,14 @@ class Learning(Section):
 labels.{% endcall %}
 """
 
-    def __init__(self, curves: Path) -> None:
-        self.curves = curves
-
-    def measure(self, study: Study) -> dict[str, Any]:
-        return {}
-
-    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
-        return {"curves": self.curves.read_bytes()}
-
 
 def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Sequence[int]) -> Figure:
     """The layers of the teacher above the steps of the student, a thread from each to the step that meets it."""
     figure, (axes,) = make_figure(2.3)
     for layer, step in enumerate(meetings):
         axes.plot([times[step], layers[layer]], [0, 1], **THREAD)
-        axes.annotate(f"{layer}", (layers[layer], 1), xytext=(0, 8), textcoords="offset points", ha="center")
-        axes.annotate(f"{step}", (times[step], 0), xytext=(0, -16), textcoords="offset points", ha="center")
+        note(axes, f"{layer}", (layers[layer], 1), (0, 8), ha="center")
+        note(axes, f"{step}", (times[step], 0), (0, -16), ha="center")
     axes.plot(layers, [1] * len(layers), **TEACHER, color=ORANGE, clip_on=False)
     axes.plot(times, [0] * len(times), **STUDENT, color=BLUE, clip_on=False)
     axes.set_yticks([0, 1], ["student's steps", "teacher's layers"])

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.limits import Limits, measure_limits
 from odevit.analysis.rest import FAR, Maximal, measure_exponents
 from odevit.analysis.significance import Share
-from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
+from odevit.analysis.sweep import Limits, Outcome, measure_limits, step_ways, stretch_ways, sweep
 from odevit.data import Batches, DataSet, make_batches
 from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
 from odevit.model import Askable
+from odevit.objectives.vectors import norms
 from odevit.solver import Way
 from odevit.tokens import Pixels, Tokens
 
@@ -115,11 +115,12 @@ def draw_sample(
     They are normalised with the model's own statistics, not with those of the data: its weights were trained with them.
     Only a student whose teacher had none was trained with those of its data.
     """
-    if split not in ("train", "validation", "test"):
+    splits: dict[str, Any] = {"train": data.train, "validation": data.validation, "test": data.test}
+    if split not in splits:
         raise ValueError(f"split={split!r}; expected train, validation or test")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}; expected the number of images to look at, 1 or more")
-    images: Any = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+    images = splits[split]
     if not len(images):
         raise ValueError(f"the {split} split of {data.name} is empty; pass another split=")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
@@ -168,34 +169,34 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
     The velocity is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
     equation and not in it, where f is not zero.
     """
-    own, read = model.way, own_reads(model.way)
-    watched = set(read)
-    before = [(0, torch.empty(0))]
+    own, reads = model.way, own_reads(model.way)
+    counts = [0, *(way.steps for way in reads)]
+    starts = [n for n in counts if n + 1 in counts]
     final: list[Tokens] = []
     rest: list[Tokens] = []
-    speeds: dict[int, list[Tensor]] = {}
+    speeds: list[Tensor] = []
+    path: dict[int, Tokens] = {}
 
     def watch(way: Way, state: Tokens, x0: Tokens) -> None:
-        if way not in watched:
+        if way not in reads:
             return
-        n, last = (0, x0) if way.steps == 1 else before[0]
-        if way.steps == n + 1:
-            moved = (state - last).flatten(1).norm(dim=1) / last.flatten(1).norm(dim=1).clamp_min(1e-30)
-            speeds.setdefault(n, []).append(moved.cpu() / way.step)
-        before[0] = (way.steps, state)
-        if way.steps == own.steps:
-            final.append(state)
-        if way.steps == read[-1].steps:
+        path[way.steps] = state
+        if way == reads[-1]:
+            path[0] = x0
+            moved = [norms(path[n + 1] - path[n]) / norms(path[n]).clamp_min(1e-30) for n in starts]
+            speeds.append(torch.stack(moved).cpu() / own.step)
+            final.append(path[own.steps])
             rest.append(state)
+            path.clear()
 
-    outcomes = sweep(model, sample.chunks, [own, *read, *step_ways(own), *stretch_ways(own)], watch=watch)
+    outcomes = sweep(model, sample.chunks, [own, *reads, *step_ways(own), *stretch_ways(own)], watch=watch)
     return Passage(
         outcomes={outcome.way: outcome for outcome in outcomes},
         final=final,
         rest=rest,
         logits=torch.cat([model.readout(state).float().cpu() for state in final]),
-        speed=torch.stack([torch.cat(speeds[n]) for n in sorted(speeds)]),
-        times=tuple((n + 0.5) * own.step for n in sorted(speeds)),
+        speed=torch.cat(speeds, dim=1),
+        times=tuple((n + 0.5) * own.step for n in starts),
     )
 
 
@@ -213,9 +214,8 @@ class Study:
     Args:
         run: a folder, or the name of a bundled model.
         model: in evaluation mode, see `untouched`.
-        sample: the images.
         teacher: of a student, where it is at hand.
-        sizes, seed: how many images the costly parts see; of random directions.
+        seed: of random directions.
     """
 
     run: str | os.PathLike[str]
@@ -260,8 +260,7 @@ class Study:
         labels, answers = self.sample.labels, best.indices[:, 0]
         classes = {}
         for label in labels.unique().tolist():
-            among = labels == label
-            right = Share(int((answers[among] == label).sum()), int(among.sum()))
+            right = Share.of(answers[labels == label] == label)
             classes[label] = {"name": self.sample.classes[label], **right.numbers()}
         return {
             "images": self.sample.numbers,

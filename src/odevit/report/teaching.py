@@ -13,17 +13,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.significance import Share, paired_error, quantiles
+from odevit.analysis.significance import Share, median, paired_error, quantiles
 from odevit.distill.teacher import Teacher
 from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
 from odevit.model import Askable
 from odevit.report.dependence import CERTAIN
-from odevit.report.page import Verdict, percent, share_of, small_share
-from odevit.report.section import SECTIONS, Figures, Numbers, Section
+from odevit.report.page import band, percent, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
 from odevit.solver import Way
-from odevit.tokens import Tokens
 
 FOLLOWS, PARTS = 0.9, 0.7
 """A student follows its teacher when it gives the same answer this often, and does not below the second."""
@@ -133,15 +132,11 @@ def keep_company(
 ) -> Company:
     """One pass of student and teacher over images, with CLS (where there is one) and patches apart.
 
-    Args:
-        model: the student; its states are read in the teacher's width.
-        teacher: gives h_0, ..., h_L.
-        meetings: the steps of `way` that meet the layers.
-        way: how the student gets there; it answers in its own.
-        batches: with `pixel_values`, and `x0` where they are embedded already.
+    The student goes the given way, reads its states in the teacher's width at the steps `meetings`, and answers in its
+    own way. Batches have `pixel_values`, and `x0` where they are embedded already.
     """
-    parts: dict[str, list[list[Tensor]]] = {}
-    answers: list[tuple[Tensor, Tensor]] = []
+    lengths: dict[str, list[Tensor]] = {}  # [kind of vector, layer, image]
+    answers: list[Tensor] = []
     for batch in batches:
         pixels = batch["pixel_values"]
         x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
@@ -149,20 +144,21 @@ def keep_company(
         states = model.depth(x0, way, save=meetings).states
         logits = model.readout(states[-1] if way == model.way else model.depth(x0).state)
         assert output.logits is not None  # its head is the student's, which has answered
-        answers.append((logits.argmax(dim=-1).cpu(), output.logits.argmax(dim=-1).cpu()))
+        answers.append(torch.stack([logits.argmax(dim=-1), output.logits.argmax(dim=-1)]).cpu())
         start, *layers = (state.float() for state in output.states)
         gaps = [model.outside(x).float() - h for x, h in zip(states, layers, strict=True)]
         for name in ("cls", "patches") if layout.has_cls else ("patches",):
-            lengths = (
-                _lengths(vectors, getattr(layout, name)) for vectors in (gaps, [h - start for h in layers], layers)
-            )
-            parts.setdefault(name, []).append(list(lengths))
+            place = getattr(layout, name)
+            parts = [
+                torch.stack([vector[:, place].norm(dim=-1).mean(dim=1) for vector in vectors])
+                for vectors in (gaps, [h - start for h in layers], layers)
+            ]
+            lengths.setdefault(name, []).append(torch.stack(parts).cpu())
     if not answers:
         raise ValueError("there are no images to measure distances on: the batches are empty")
-    joined = {name: [torch.cat(lengths, dim=1) for lengths in zip(*part, strict=True)] for name, part in parts.items()}
-    by_group = ({name: lengths[i] for name, lengths in joined.items()} for i in range(3))
-    ours, theirs = (torch.cat(said) for said in zip(*answers, strict=True))
-    return Company(ours, theirs, *by_group)
+    joined = {name: torch.cat(parts, dim=-1) for name, parts in lengths.items()}
+    kinds = ({name: parts[i] for name, parts in joined.items()} for i in range(3))
+    return Company(*torch.cat(answers, dim=-1), *kinds)
 
 
 def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
@@ -175,16 +171,16 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     distances, still, norms = (part[group] for part in (company.distances, company.still, company.norms))
     right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
     groups = torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1)  # in the order of GROUPS
-    agreed, n = company.answers == company.teacher_answers, len(sample)
+    agreed = company.answers == company.teacher_answers
     return {
-        "images": n,
+        "images": len(sample),
         "layers": teacher.num_layers,
         "token": "CLS" if group == "cls" else "patches, in the mean",
         "alignment": {"kind": alignment.kind, "measured": measured},
-        "agreement": Share(int(agreed.sum()), n).numbers(),
-        "top1": Share(int(teacher_right.sum()), n).numbers(),
-        "student_top1": Share(int(right.sum()), n).numbers(),
-        "difference": right.double().mean().item() - teacher_right.double().mean().item(),
+        "agreement": Share.of(agreed),
+        "top1": Share.of(teacher_right),
+        "student_top1": Share.of(right),
+        "difference": right.double().mean() - teacher_right.double().mean(),
         "difference_error": paired_error(right, teacher_right),
         "groups": groups,
         "group_names": list(GROUPS),
@@ -213,10 +209,9 @@ def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     }
 
 
-def layer_bands(distances: Tensor, still: Tensor) -> dict[str, list[float]]:
+def layer_bands(distances: Tensor, still: Tensor) -> dict[str, Tensor]:
     """The middle 80% of the images at every layer, and the median one that stands still."""
-    low, median, high = map(list, zip(*(quantiles(layer, 0.1, 0.5, 0.9) for layer in distances), strict=True))
-    return {"low": low, "median": median, "high": high, "standstill": [quantiles(layer, 0.5)[0] for layer in still]}
+    return {**quantiles(distances, {"low": 0.1, "median": 0.5, "high": 0.9}), "standstill": median(still)}
 
 
 def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -> dict[str, Any]:
@@ -228,10 +223,11 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
     last, right = distances[-1], groups == 0
     nearer = [ranking(layer[~right], layer[right]) for layer in distances]
     sides = [side_of_chance(layer) for layer in nearer if layer is not None]
+    disagreement = ranking(last[~agreed], last[agreed])
     return {
         "distances": last,
         "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
-        "tells_disagreement": ranked_above(last[~agreed], last[agreed]),
+        "tells_disagreement": disagreement and disagreement["value"],
         "right_is_nearer": nearer[-1],
         "layers_nearer": {"nearer": sides.count(1), "farther": sides.count(-1)},
         "bins": distance_bins(last, groups),
@@ -240,30 +236,28 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
 
 def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
     """How many images of each group lie in each of `BINS` bins with equally many images."""
-    edges = quantiles(distances, *[i / BINS for i in range(BINS + 1)])
+    shares = {f"{i}/{BINS}": i / BINS for i in range(BINS + 1)}
+    edges = torch.stack([*quantiles(distances, shares).values()]).to(distances).tolist()
     rows = []
-    for low, high in pairwise(torch.tensor(edges).tolist()):  # in the precision of the distances
-        last = high == torch.tensor(edges[-1]).item()
-        inside = (distances >= low) & ((distances <= high) if last else (distances < high))
+    for low, high in pairwise(edges):
+        inside = (distances >= low) & ((distances <= high) if high == edges[-1] else (distances < high))
         counts = {name: int((groups[inside] == i).sum()) for i, name in enumerate(GROUPS)}
         if inside.any():
             rows.append({"low": low, "high": high, "images": int(inside.sum()), **counts})
     return rows
 
 
-def ranked_above(these: Tensor, those: Tensor) -> float | None:
-    """P(a > b) for a of `these` and b of `those`, ties counted half: 1/2 where distance says nothing."""
-    if not len(these) or not len(those):
-        return None
-    ordered = those.sort().values
-    below, not_above = (torch.searchsorted(ordered, these.contiguous(), right=right) for right in (False, True))
-    return ((below + not_above).double().mean() / (2 * len(those))).item()
-
-
 def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
-    """P(a > b) and sqrt((m + n + 1) / (12 m n)), its error where m and n images are alike (Mann and Whitney)."""
-    value, m, n = ranked_above(these, those), len(these), len(those)
-    return None if value is None else {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
+    """P(a > b) for a of these m and b of those n, ties counted half; None where either are missing.
+
+    1/2 says that they are alike; sqrt((m + n + 1) / (12 m n)) is the error then (Mann and Whitney).
+    """
+    m, n = len(these), len(those)
+    if not m or not n:
+        return None
+    below, not_above = (torch.searchsorted(those.sort().values, these, right=right) for right in (False, True))
+    value = (below + not_above).double().mean().item() / (2 * n)
+    return {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
 
 
 def side_of_chance(ranking: Numbers) -> int:
@@ -279,8 +273,8 @@ def draw_layers(by_token: Numbers) -> Figure:
         layers = range(1, len(bands["median"]) + 1)
         every = 1 if len(layers) <= 12 else 2 if len(layers) <= 24 else 4
         axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it stood still")
-        axes.fill_between(layers, bands["low"], bands["high"], color=colour, alpha=0.2, linewidth=0, label="middle 80%")
-        axes.plot(layers, bands["median"], color=colour, **STUDENT, label="student, median image")
+        style = {**STUDENT, "color": colour, "label": "student, median image"}
+        band(axes, layers, bands, "low", "median", "high", around="middle 80%", **style)
         axes.set(title=TOKENS[name], xlabel="layer of the teacher", xticks=layers[every - 1 :: every])
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=9)
@@ -305,9 +299,8 @@ def draw_correctness(teacher: Numbers) -> Figure:
     labels = [f"{name}\n{int((groups == i).sum()):,}" for i, name in enumerate(GROUPS)]
     panels[0].set_yticks(range(len(GROUPS)), labels=labels)
     panels[0].invert_yaxis()
-    return finish(
-        figure, f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
-    )
+    title = f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
+    return finish(figure, title)
 
 
 def draw_bins(teacher: Numbers) -> Figure:
@@ -334,11 +327,6 @@ def draw_bins(teacher: Numbers) -> Figure:
 def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:
     """The distance as it is, and as a share of the teacher's norm."""
     return ("|x(T) − h|", teacher), ("|x(T) − h| / |h|", teacher["relative"])
-
-
-def _lengths(states: Sequence[Tokens], place: slice) -> Tensor:
-    """|.| of each token, the mean over some of them: [state, image], on the CPU."""
-    return torch.stack([state[:, place].norm(dim=-1).mean(dim=1) for state in states]).cpu()
 
 
 def _nearer(teacher: Numbers) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from odevit.analysis.comparison import FAR, View, three_depths
+from odevit.analysis.comparison import FAR, three_depths
+from odevit.analysis.significance import Share
 from odevit.analysis.sweep import ACCURATE
 from odevit.report.section import SECTIONS, Section
 from odevit.report.study import Study
@@ -39,22 +39,20 @@ classes, in the median.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
-        views: dict[str, list[View]] = {name: [] for name in NAMES}
-        for chunk in study.sample.first(study.sizes.depths):
-            for name, view in three_depths(study.model, chunk["x0"]).items():
-                views[name].append(view)
-        rows = [_row(NAMES[name], parts, study.passage.logits, study.sample.labels) for name, parts in views.items()]
-        return {"depths": {"images": min(study.sizes.depths, len(study.sample)), "rows": rows}}
-
-
-def _row(name: str, views: list[View], own: Tensor, labels: Tensor) -> dict[str, Any]:
-    logits = torch.cat([view.logits.float().cpu() for view in views])
-    own, answers = own[: len(logits)], logits.argmax(dim=-1)
-    return {
-        "name": name,
-        "nfe": torch.cat([view.evaluations.double().cpu() for view in views]).mean().item(),
-        "top1": (answers == labels[: len(answers)]).double().mean().item(),
-        "agreement": (answers == own.argmax(dim=-1)).double().mean().item(),
-        "difference": (logits - own).abs().amax(dim=-1).median().item(),
-        "settled": all(view.settled for view in views),
-    }
+        portions = [three_depths(study.model, chunk["x0"]) for chunk in study.sample.first(study.sizes.depths)]
+        rows = []
+        for name, title in NAMES.items():
+            views = [portion[name] for portion in portions]
+            logits = torch.cat([view.logits.float().cpu() for view in views])
+            answers, own = logits.argmax(dim=-1), study.passage.logits[: len(logits)]
+            rows.append(
+                {
+                    "name": title,
+                    "nfe": torch.cat([view.evaluations.double() for view in views]).mean(),
+                    "top1": Share.of(answers == study.sample.labels[: len(answers)]).value,
+                    "agreement": Share.of(answers == own.argmax(dim=-1)).value,
+                    "difference": (logits - own).abs().amax(dim=-1).median(),
+                    "settled": all(view.settled for view in views),
+                }
+            )
+        return {"depths": {"images": len(logits), "rows": rows}}

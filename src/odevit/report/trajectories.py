@@ -23,6 +23,11 @@ CLASSES, OF_EACH = 6, 2
 STUDENT: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
 TEACHER: dict[str, Any] = {"linewidth": 1.2, "linestyle": ":", "marker": "s", "markersize": 5, "mfc": "white"}
 THREAD: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
+MARKS: dict[str, dict[str, Any]] = {
+    "start x(0)": {"marker": "o", "markersize": 7, "markerfacecolor": "white"},
+    "its horizon": {"marker": "|", "markersize": 12, "markeredgewidth": 2},
+    "eight horizons": {"marker": "*", "markersize": 13, "markeredgecolor": "white"},
+}
 
 
 @SECTIONS.register("trajectories")
@@ -55,8 +60,8 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
             "paths": {
                 "images": len(chosen),
                 "token": "CLS" if layout.has_cls else "mean of the patches",
-                "explained": list(plane.explained),
-                "times": list(solution.times),
+                "explained": plane.explained,
+                "times": solution.times,
                 "horizon_at": saved.index(N),
                 "paths": [
                     {"image": int(sample.numbers[i]), "class": names[i], "points": path}
@@ -71,13 +76,7 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
 
 @dataclass(frozen=True)
 class Paths:
-    """Trajectories of student and teacher in one plane.
-
-    Args:
-        student: [image, step, 2].
-        teacher: [image, layer, 2].
-        explained: the share of the variance along each of the two axes.
-    """
+    """Trajectories [image, step or layer, 2] in one plane, and the share of the variance along each of its axes."""
 
     student: Tensor
     teacher: Tensor
@@ -85,13 +84,9 @@ class Paths:
 
 
 def pca_paths(student_states: Tensor, teacher_states: Tensor) -> Paths:
-    """Both trajectories in the plane in which all their states together vary most.
+    """Both trajectories, [step, image, dim] and [layer, image, dim], in the plane in which they vary most together.
 
     The axes belong to student and teacher together: those of the teacher alone would hide where a student leaves it.
-
-    Args:
-        student_states: [step, image, dim], one token of each image.
-        teacher_states: [layer, image, dim], the same token.
     """
     if student_states.ndim != 3 or student_states.shape[1:] != teacher_states.shape[1:]:
         raise ValueError(
@@ -119,20 +114,14 @@ def classified(state: Tensor, layout: TokenLayout) -> Tensor:
 def draw_plane(paths: Numbers) -> Figure:
     """A few images from start to rest, coloured by class."""
     figure, (axes,) = make_figure(4.8)
-    at = paths["horizon_at"]
     colours: dict[str, str] = {}
     for path in paths["paths"]:
         colour = colours.setdefault(path["class"], COLOURS[len(colours) % len(COLOURS)])
         x, y = zip(*path["points"], strict=True)
         axes.plot(x, y, color=colour, linewidth=1.4, marker=".", markersize=4, alpha=0.9)
-        axes.plot(x[0], y[0], color=colour, marker="o", markersize=7, markerfacecolor="white")
-        axes.plot(x[at], y[at], color=colour, marker="|", markersize=12, markeredgewidth=2)
-        axes.plot(x[-1], y[-1], color=colour, marker="*", markersize=13, markeredgecolor="white")
-    kinds = [
-        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label="start x(0)"),
-        Line2D([], [], color=GREY, marker="|", markersize=11, markeredgewidth=2, linestyle="", label="its horizon"),
-        Line2D([], [], color=GREY, marker="*", markersize=11, linestyle="", label="eight horizons"),
-    ]
+        for n, style in zip((0, paths["horizon_at"], -1), MARKS.values(), strict=True):
+            axes.plot(x[n], y[n], color=colour, **style)
+    kinds = [Line2D([], [], color=GREY, linestyle="", **style, label=name) for name, style in MARKS.items()]
     names = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in colours.items()]
     axes.legend(handles=[*kinds, *names], frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     _name_axes(axes, paths["explained"])
@@ -140,14 +129,7 @@ def draw_plane(paths: Numbers) -> Figure:
 
 
 def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
-    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it.
-
-    Args:
-        paths: of as many images as there are pictures.
-        meetings: for each layer 1..L, the number of that step.
-        pictures: [image, channel, height, width] in 0..1.
-        names: what to call the images.
-    """
+    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it."""
     figure, (axes,) = make_figure(5.0)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
@@ -169,8 +151,8 @@ def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: S
 
 
 def _name_axes(axes: Any, explained: Sequence[float]) -> None:
-    for which, number, share in zip("xy", ("1st", "2nd"), explained, strict=True):
-        axes.set(**{f"{which}label": f"{number} principal component ({share:.0%} of the variance)"})
+    first, second = (f"principal component ({share:.0%} of the variance)" for share in explained)
+    axes.set(xlabel=f"1st {first}", ylabel=f"2nd {second}")
     axes.grid(alpha=0.3)
 
 
