@@ -13,7 +13,7 @@ from odevit.analysis.approximation import approximation_error
 from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
 from odevit.analysis.rest import in_fixed_steps
-from odevit.analysis.significance import Share, quantiles
+from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.field import Branch, Dynamics, Field, VectorField
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
 from odevit.objectives.bounds import dot_product
