@@ -13,7 +13,7 @@ from odevit.analysis.lyapunov import divergence_step, lyapunov_time
 from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, Motion, measure_spectrum, watch
 from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import band, mark, note, number, of_norm, percent, share_of
+from odevit.report.page import band, mark_horizon, note, number, of_norm, percent, share_of
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.solver import Way
@@ -218,7 +218,7 @@ def draw_speed(speed: Numbers) -> Figure:
     times, median = speed["times"], numbers_of(speed["median"])
     style = {"color": BLUE, "linewidth": 2, "label": "median image"}
     band(axes, times, speed, "low", "median", "high", around="middle 90% of the images", **style)
-    mark(axes, speed["horizon"], "its horizon", height=0.95)
+    mark_horizon(axes, speed["horizon"], height=0.95)
     if any(value > 0 for value in median):
         axes.set_yscale("log")
     axes.set(xlabel="time t", ylabel="|dx/dt| / |x|  (1 / unit of time)", xlim=(0, None))

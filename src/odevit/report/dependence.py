@@ -13,7 +13,7 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import mark, note, number, percent, share_of, words
+from odevit.report.page import mark_horizon, note, number, percent, share_of, words
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
@@ -274,7 +274,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
     ):
         shares = [100 * read[time][key] for time in times]
         axes.plot(times, shares, color=colour, marker=marker, markersize=4, linewidth=1.8, label=name)
-    mark(axes, own, "its horizon", height=0.05)
+    mark_horizon(axes, own, height=0.05)
     axes.set_xscale("log", base=2)
     ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
     axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])

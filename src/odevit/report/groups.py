@@ -66,19 +66,17 @@ No correlation is given: it takes three or more classes that differ.
 def class_numbers(maximal: Maximal, answers: dict[str, Any]) -> dict[str, Any]:
     """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
-    rows = []
-    for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items():
-        right = answers["classes"][label]
-        rows.append(
-            {
-                "class": right["name"],
-                "exponent": mean.mean,
-                "error": mean.error,
-                "count": mean.count,
-                "accuracy": right["value"],
-                "accuracy_error": right["error"],
-            }
-        )
+    rows = [
+        {
+            "class": answers["classes"][label]["name"],
+            "exponent": mean.mean,
+            "error": mean.error,
+            "count": mean.count,
+            "accuracy": answers["classes"][label]["value"],
+            "accuracy_error": answers["classes"][label]["error"],
+        }
+        for label, mean in by_class(maximal.values[finite], answers["labels"][finite]).items()
+    ]
     related = correlation([row["exponent"] for row in rows], [row["accuracy"] for row in rows])
     return {"classes": rows, "correlation": related}
 
@@ -120,7 +118,9 @@ def draw_classes(by_class: Numbers) -> Figure:
     axes.set(xlabel="accuracy of the class (%)", ylabel="mean exponent along the path (1 / unit of time)")
     axes.grid(alpha=0.3)
     related = by_class["correlation"]
-    result = f"r = {signed(related['r'])}, p = {related['p']:.2g}" if related else "too few classes for a correlation"
+    result = (
+        f"r = {signed(related['r'])}, p = {related['p']:.2g}" if related else "a correlation takes three that differ"
+    )
     return finish(figure, f"Exponent and accuracy of {len(rows)} classes: {result}")
 
 

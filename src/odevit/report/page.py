@@ -20,10 +20,10 @@ def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, fl
     axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
 
 
-def mark(axes: Any, x: float, text: str, height: float) -> None:
-    """An upright line with words beside it, at a height from 0 to 1."""
-    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
-    note(axes, text, (x, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY)
+def mark_horizon(axes: Any, horizon: float, height: float) -> None:
+    """An upright line at the model's own horizon, with its name at a height from 0 to 1."""
+    axes.axvline(horizon, color=GREY, linestyle="--", linewidth=1)
+    note(axes, "its horizon", (horizon, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY)
 
 
 def number(value: float | None, form: str = ".3g") -> str:

@@ -153,11 +153,9 @@ def write_page(
     """Write `page.html.j2` with everything in it: a page that needs nothing beside it.
 
     Args:
-        path, title: of the page.
         lead: the name of the template of what stands before the first section.
         sections: their texts are templates too; one that says nothing is left out.
-        numbers: what the templates may use.
-        figures: PNG by name.
+        numbers, figures: what the templates may use, and PNG by name.
     """
     loader = PackageLoader("odevit.report", "")
     environment = Environment(

@@ -26,6 +26,7 @@ from odevit.tokens import Tokens
 PROBES = 5
 """Times along the path at which the field is looked at."""
 RANGE = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
+"""What is said of constants and errors, as quantiles."""
 TOLERANT = 0.95
 """The head tolerates the rest of the path when at least this share of states has a radius larger than it."""
 
