@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odevit import verbs
+from odevit import cli
 from odevit.data import read_picture
 from tests.model.tiny import tiny_model
 
@@ -38,7 +38,7 @@ def test_every_orientation_is_turned_upright(orientation, tmp_path):
 
 def test_predict_does_not_care_how_the_camera_was_held(tmp_path):
     tiny_model().save_pretrained(tmp_path / "model")
-    found = verbs.predict([taken(tmp_path, each) for each in LYING], model=tmp_path / "model", top=5)
+    found = cli.predict([taken(tmp_path, each) for each in LYING], model=tmp_path / "model", top=5)
     assert len({each.labels for each in found}) == 1
 
 
@@ -51,7 +51,7 @@ def test_predict_stretches_what_is_not_square(tmp_path):
     Image.fromarray(pixels).save(tmp_path / "other at its end.png")
     upright().resize((16, 16), Image.Resampling.BICUBIC).save(tmp_path / "stretched.png")
     names = ("as it is.png", "other at its end.png", "stretched.png")
-    whole, other, stretched = (verbs.predict([tmp_path / name], model=tmp_path / "model", top=5)[0] for name in names)
+    whole, other, stretched = (cli.predict([tmp_path / name], model=tmp_path / "model", top=5)[0] for name in names)
     assert whole.labels == stretched.labels
     assert whole.labels != other.labels
 
@@ -66,5 +66,5 @@ def test_a_model_of_one_channel_sees_colours_as_grey(tmp_path):
     tiny_model(num_channels=1, image_mean=[0.5], image_std=[0.5]).save_pretrained(tmp_path / "model")
     upright().save(tmp_path / "colour.png")
     upright().convert("L").save(tmp_path / "grey.png")
-    colour, grey = verbs.predict([tmp_path / "colour.png", tmp_path / "grey.png"], model=tmp_path / "model", top=5)
+    colour, grey = cli.predict([tmp_path / "colour.png", tmp_path / "grey.png"], model=tmp_path / "model", top=5)
     assert colour.labels == grey.labels
