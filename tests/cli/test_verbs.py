@@ -1,6 +1,7 @@
 """The command line says what it does and what is wrong."""
 
 import json
+import runpy
 import subprocess
 import sys
 
@@ -69,10 +70,13 @@ def test_help_loads_nothing_that_only_work_needs():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_module_can_be_run():
-    done = subprocess.run([sys.executable, "-m", "odevit.cli", "trian"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Did you mean 'train'" in done.stderr
+def test_the_module_can_be_run(capsys, monkeypatch):
+    """`python -m odevit.cli`, which is what torchrun starts."""
+    monkeypatch.setattr(sys, "argv", ["odevit.cli", "trian"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("odevit.cli", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 2
+    assert "Did you mean 'train'" in capsys.readouterr().err
 
 
 def test_unknown_verbs_get_the_nearest(capsys):
