@@ -36,7 +36,7 @@ def python(code, executable=sys.executable, **kwargs):
 
 
 def test_import_is_light_and_opens_no_network():
-    """Beyond torch and transformers nothing is loaded but odevit: no plots, no Hydra, no data libraries, no old names."""
+    """Beyond torch and transformers nothing is loaded but odevit: no plots, no Hydra, no data, no old names."""
     assert python(GUARDED_IMPORT).splitlines() == ["['odevit']", "[]"]
 
 
