@@ -65,6 +65,43 @@ def test_the_adjoint_gradient_agrees(leak):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
+class Linear(torch.nn.Module):
+    """dx/dt = A x: a module like any other, not a `Field`."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = torch.nn.Parameter(0.3 * torch.randn(3, 3, dtype=torch.float64))
+
+    def forward(self, x, t):
+        return x @ self.matrix
+
+
+def test_the_adjoint_gives_a_plain_module_its_gradients():
+    """x(T) = x(0) e^{AT}, whose derivative torch knows."""
+    pytest.importorskip("torchdiffeq")
+    module, x0 = Linear(), torch.randn(2, 3, dtype=torch.float64)
+    adjoint = gradients(module, x0, solver=Dopri5(rtol=1e-9, atol=1e-9), t1=1.5, adjoint=True)
+    x0.requires_grad_()
+    exact = torch.autograd.grad((x0 @ (1.5 * module.matrix).matrix_exp()).square().mean(), [x0, module.matrix])
+    for a, b in zip(adjoint, exact, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_the_adjoint_refuses_what_hides_its_parameters():
+    pytest.importorskip("torchdiffeq")
+    module, field, x0 = Linear(), small_field(), torch.randn(2, 5, 32)
+    hidden = [(lambda x, t: module(x, t), torch.randn(2, 3, dtype=torch.float64)), (field.dynamics(x0), x0)]
+    for equation, start in hidden:
+        with pytest.raises(ValueError, match=r"gradients the adjoint would lose; pass the nn\.Module"):
+            solve(equation, start, solver="dopri5", adjoint=True)
+    # Nothing is hidden where nothing has a gradient.
+    with torch.no_grad():
+        solve(*hidden[1], solver="dopri5", adjoint=True)
+    start = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    solve(lambda x, t: -x, start, solver="dopri5", adjoint=True).state.sum().backward()
+    torch.testing.assert_close(start.grad, torch.full_like(start, 0.36788), rtol=1e-3, atol=0.0)
+
+
 def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():
     assert peak_of_training_step(64, checkpoint=True) < 1.25 * peak_of_training_step(8, checkpoint=True)
     # The instrument sees memory: without checkpointing it grows with the steps.

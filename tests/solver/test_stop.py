@@ -5,7 +5,7 @@ import torch
 
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import Moment, make_stop, solve
-from odevit.solver.stop import BoundStop, KlStop, VelocityStop
+from odevit.solver.stop import BoundStop, CosineStop, EntropyStop, KlStop, VelocityStop
 
 
 class Decay(Field):
@@ -86,6 +86,23 @@ def test_kl_is_that_of_the_last_two_predictions():
     tolerance = float(expected.median())
     done = KlStop(tolerance)(Moment(1.0, x, x, [torch.randn(64, 5), old, new]))
     assert torch.equal(done, expected < tolerance)
+
+
+def test_cosine_and_entropy_are_those_of_the_last_two():
+    old, new = torch.randn(2, 64, 5, dtype=torch.float64)
+    turned = 1 - torch.nn.functional.cosine_similarity(old, new)
+    moment = Moment(1.0, old, new, [torch.randn(64, 5), old, new])
+    assert torch.equal(CosineStop(float(turned.median()) * 1.001)(moment), turned < float(turned.median()) * 1.001)
+    entropies = [torch.distributions.Categorical(logits=logits).entropy() for logits in (old, new)]
+    changed = (entropies[1] - entropies[0]).abs()
+    assert torch.equal(EntropyStop(float(changed.median()) * 1.001)(moment), changed < float(changed.median()) * 1.001)
+
+
+def test_an_answer_has_to_stand_for_its_number_of_steps():
+    answers = [2, 0, 1, 1, 1, 1]
+    read = iter(torch.eye(3)[answers].unsqueeze(1))
+    solution = run("argmax:3", read=lambda _: next(read), rates=[1.0])[1]
+    assert solution.evaluations.tolist() == [2 * 5], "1, 1, 1, 1: three steps on which nothing changed"
 
 
 def test_the_bound_holds_where_steps_shrink_geometrically():

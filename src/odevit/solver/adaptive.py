@@ -125,7 +125,9 @@ class AdaptiveSolver(Solver):
 
     @torch.no_grad()
     def _in_tolerances(self, vector: Tensor, magnitude: Tensor) -> float:
-        """rms(v / (atol + rtol |x|))."""
+        """rms(v / (atol + rtol |x|)), not in half precision, in which a thousand tolerances squared are infinite."""
+        kind = torch.promote_types(vector.dtype, torch.float32)
+        vector, magnitude = vector.to(kind), magnitude.to(kind)
         return float((vector / (self.atol + self.rtol * magnitude)).square().mean().sqrt())
 
 

@@ -22,12 +22,15 @@ def integrate_with_adjoint(
     t1: float,
     stops: int,
     save: Save,
-    parameters: Iterable[Tensor],
+    parameters: Iterable[Tensor] | None,
 ) -> Solution:
     """Integrate with torchdiffeq's Dopri5 and differentiate with its continuous adjoint.
 
     Keeps no activations, but the gradient is that of another numerical solution than the one that was computed: its
     error is of the size of the tolerance. Checkpointing a fixed-step solver costs little more and is exact.
+
+    Only x0, the anchor and `parameters` get gradients. Where these are not known, None, an equation that depends on
+    anything else with a gradient is refused: torchdiffeq would lose it without a word.
     """
     if not isinstance(solver, Dopri5):
         raise ValueError(
@@ -37,6 +40,11 @@ def integrate_with_adjoint(
     if save.attentions:
         raise ValueError(
             "the adjoint keeps no graph, so attention maps would have no gradient; drop adjoint=True to get them"
+        )
+    if parameters is None and dynamics.anchored(dynamics.anchor.detach())(x0.detach(), t0).requires_grad:
+        raise ValueError(
+            "the equation is a function or the dynamics of a trajectory, and depends on parameters whose gradients the "
+            "adjoint would lose; pass the nn.Module that owns them, or drop adjoint=True"
         )
     try:
         from torchdiffeq import odeint_adjoint
@@ -65,7 +73,7 @@ def integrate_with_adjoint(
     wanted = save.chosen(stops)
     chosen = sorted(wanted | {0, stops})
     grid = torch.tensor([t0 + (t1 - t0) * n / stops for n in chosen], dtype=torch.float64, device=x0.device)
-    tracked = [tensor for tensor in (*parameters, dynamics.anchor) if tensor.requires_grad]
+    tracked = [tensor for tensor in (*(parameters or ()), dynamics.anchor) if tensor.requires_grad]
     try:
         path = odeint_adjoint(
             Function(),

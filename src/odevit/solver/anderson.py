@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """The best x of each sample, its residual |g(x) - x| / |x|, and how often g was evaluated for it."""
-
-    state: Tensor
-    residual: Tensor
-    evaluations: Tensor
+from odevit.solver.fixed_point import SEARCHES, FixedPoint, Hunt, Map
 
 
+@SEARCHES.register("anderson")
 @torch.no_grad()
 def anderson(
-    g: Callable[[Tensor, Tensor], Tensor],
+    g: Map,
     x0: Tensor,
     *,
     memory: int = 5,
@@ -42,36 +33,26 @@ def anderson(
         iterations: at most so many evaluations of g.
         regularisation: added to the diagonal of the least-squares problem, relative to its largest entry.
     """
-    shape = x0.shape
-    here = torch.arange(len(x0), device=x0.device)
-    best, residual = x0.clone(), torch.full((len(x0),), torch.inf, device=x0.device, dtype=torch.float32)
-    taken = torch.zeros_like(here)
+    hunt, x = Hunt(g, x0), x0.flatten(1)
     # History, newest first: states and what g made of them, [batch, memory, numbers]; `known` says how many are there.
-    x = x0.flatten(1)
     states = x.new_zeros(len(x), memory, x.shape[1])
     images = torch.zeros_like(states)
-    known, last = torch.zeros_like(here), residual
+    known, last = torch.zeros_like(hunt.here), hunt.residual
     for _ in range(iterations):
-        image = g(x.view(-1, *shape[1:]), here).flatten(1)
-        error = (image - x).norm(dim=1).float() / x.norm(dim=1).float().clamp_min(1e-12)
-        error = torch.where(torch.isfinite(error), error, torch.inf)
-        taken[here] += 1
-        better = error < residual[here]
-        best[here[better]], residual[here[better]] = x[better].view(-1, *shape[1:]), error[better]
-
+        image = hunt.image(x)
+        error = hunt.note(x, image)
         states = torch.cat([x[:, None], states[:, :-1]], dim=1)
         images = torch.cat([image[:, None], images[:, :-1]], dim=1)
         known = torch.where(error > last, 1, (known + 1).clamp_max(memory))
 
         stay = error > tolerance
-        here, states, images, known, last = here[stay], states[stay], images[stay], known[stay], error[stay]
-        if len(here) == 0:
+        states, images, known, last = states[stay], images[stay], known[stay], error[stay]
+        if not hunt.keep(stay):
             break
         x = _combined(states, images, known, regularisation)
         lost = ~torch.isfinite(x).all(dim=1)
-        if lost.any():
-            x[lost], known[lost] = best[here[lost]].flatten(1), 0
-    return FixedPoint(best, residual, taken)
+        x, known = hunt.sound(x), torch.where(lost, 0, known)
+    return hunt.end()
 
 
 def _combined(states: Tensor, images: Tensor, known: Tensor, regularisation: float) -> Tensor:

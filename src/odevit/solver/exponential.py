@@ -11,6 +11,14 @@ from odevit.field.dynamics import Dynamics
 from odevit.solver.method import SOLVERS, FixedStepSolver
 
 
+def phi(k: int, z: float) -> float:
+    """int_0^1 e^{(1 - s) z} s^{k-1} / (k-1)! ds, and 1 / k! at z = 0."""
+    if abs(z) < 0.5:
+        # The recurrence loses all its digits to cancellation here; sixteen terms of z^j/(j+k)! are exact.
+        return sum(z**j / math.factorial(j + k) for j in range(16))
+    return math.expm1(z) / z if k == 1 else (phi(k - 1, z) - 1 / math.factorial(k - 1)) / z
+
+
 def phi1(z: float) -> float:
     """(e^z - 1) / z, and 1 at z = 0."""
     return math.expm1(z) / z if z != 0.0 else 1.0
@@ -18,10 +26,7 @@ def phi1(z: float) -> float:
 
 def phi2(z: float) -> float:
     """(e^z - 1 - z) / z^2, and 1/2 at z = 0."""
-    if abs(z) < 0.5:
-        # The closed form loses all its digits to cancellation here; sixteen terms of z^k/(k+2)! are exact.
-        return sum(z**k / math.factorial(k + 2) for k in range(16))
-    return (math.expm1(z) - z) / z**2
+    return phi(2, z)
 
 
 @SOLVERS.register("exponential_euler")

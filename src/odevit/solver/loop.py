@@ -9,16 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from odevit.field.dynamics import Dynamics
-from odevit.solver.method import FixedStepSolver
+from odevit.solver.grid import Grid, edges, lengths
+from odevit.solver.method import FixedStepSolver, Past
 from odevit.solver.penalty import Penalty, Step
 from odevit.solver.solution import Save, Solution, Stats
-from odevit.solver.stop import Departures
+from odevit.solver.stop import Departures, Moment
 
 BRANCHING = 4
 """Into how many stretches checkpointing cuts a stretch of steps, and each of those again.
@@ -28,6 +30,10 @@ each step only twice, but keeps N states alive: for small fields that is most of
 """
 
 
+Recompute = bool | Mapping[str, Any]
+"""Whether steps are computed again in the backward pass; or that they are, with these options of torch's checkpoint."""
+
+
 class Stretch(NamedTuple):
     """What a stretch of steps hands on: the state, the sums of running costs, and what is kept of it."""
 
@@ -35,11 +41,12 @@ class Stretch(NamedTuple):
     costs: tuple[Tensor, ...]
     states: tuple[Tensor, ...]
     attentions: tuple[Tensor, ...]
+    past: Past
 
 
 @dataclass
 class FixedStepLoop:
-    """x_{n+1} = step(x_n) over a uniform grid of N steps from t0 to t1."""
+    """x_{n+1} = step(x_n) over the N steps between the times of `grid`, from t0 to t1."""
 
     dynamics: Dynamics
     solver: FixedStepSolver
@@ -48,69 +55,92 @@ class FixedStepLoop:
     t1: float
     save: Save
     penalties: Mapping[str, Penalty]
-    checkpointing: bool
+    checkpointing: Recompute
     departures: Departures | None
+    grid: Grid = "uniform"
 
     def __post_init__(self) -> None:
         # Decided once for a whole solve, not at every step.
-        self._h = (self.t1 - self.t0) / self.steps
+        self._times = edges(self.grid, self.steps, self.t0, self.t1)
+        self._lengths = lengths(self.grid, self._times)
+        middles = [(early + late) / 2 for early, late in itertools.pairwise(self._times)]
+        self._fresh = {0} | {
+            n + 1
+            for n, (a, b) in enumerate(itertools.pairwise(middles))
+            if self.solver.restart and self.dynamics.turns(a, b)
+        }
         self._saved = self.save.chosen(self.steps)
         self._running = {name: penalty for name, penalty in self.penalties.items() if penalty.is_running()}
         self._watched = self.save.attentions or any(penalty.needs_attentions for penalty in self._running.values())
 
     def run(self, x0: Tensor) -> Solution:
-        evaluations = self.solver.evaluations(len(self.dynamics.components))
+        per_step, again = self.solver.evaluations(len(self.dynamics.components)), self.solver.restart
+        spent = list(itertools.accumulate(per_step + again * (n in self._fresh) for n in range(self.steps)))
         costs = tuple(x0.new_zeros(()) for _ in self._running)
-        end = self._walk(x0, costs, 0, self.steps, self.checkpointing)
+        end = self._walk(x0, costs, 0, self.steps, bool(self.checkpointing))
         if self.departures is not None:
             taken = self.departures.taken
             most = int(taken.max())
             return Solution(
                 state=self.departures.final,
-                time=self._time(most),
-                stats=Stats(nfe=most * evaluations, steps=most),
-                evaluations=taken * evaluations,
-                stop_times=taken * self._h,
+                time=self._times[most],
+                stats=Stats(nfe=spent[most - 1], steps=most),
+                evaluations=taken.new_tensor([0, *spent])[taken],
+                stop_times=torch.tensor(self._times, device=taken.device)[taken] - self.t0,
             )
         return Solution(
             state=end.x,
             time=self.t1,
-            stats=Stats(nfe=self.steps * evaluations, steps=self.steps),
+            stats=Stats(nfe=spent[-1], steps=self.steps),
             states=self.save.kept([x0] if 0 in self._saved else []) + end.states,
-            times=tuple(self._time(n) for n in sorted(self._saved)),
+            times=tuple(self._times[n] for n in sorted(self._saved)),
             attentions=end.attentions,
             penalties=self._totals(end),
         )
 
-    def _walk(self, x: Tensor, costs: tuple[Tensor, ...], first: int, last: int, recompute: bool) -> Stretch:
+    def _walk(
+        self,
+        x: Tensor,
+        costs: tuple[Tensor, ...],
+        first: int,
+        last: int,
+        recompute: bool,
+        since: tuple[float, ...] = (),
+        *slopes: Tensor,
+    ) -> Stretch:
         """Steps `first` to `last`; recomputed in the backward pass, they are cut into shorter stretches of the same."""
         states: list[Tensor] = []
         attentions: list[Tensor] = []
+        past: Past = tuple(zip(since, slopes, strict=True))
         if recompute:
             pieces = min(BRANCHING, last - first)
-            edges = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+            cuts = [first + (last - first) * i // pieces for i in range(pieces + 1)]
             # The dropout masks of the trajectory were drawn before it: only a penalty can be random in a step.
             noisy = any(penalty.draws_noise for penalty in self._running.values())
-            for start, end in itertools.pairwise(edges):
-                # The state is an argument of its own: inside a tuple checkpoint would keep every one of them alive.
-                part = checkpoint(
-                    self._walk, x, costs, start, end, end - start > 1, use_reentrant=False, preserve_rng_state=noisy
-                )
-                x, costs = part.x, part.costs
+            options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": noisy}
+            options |= self.checkpointing if isinstance(self.checkpointing, Mapping) else {}
+            for start, end in itertools.pairwise(cuts):
+                # States and slopes are arguments of their own: in a tuple checkpoint would keep every one alive.
+                inner = (end - start > 1, tuple(time for time, _ in past), *(slope for _, slope in past))
+                part = checkpoint(self._walk, x, costs, start, end, *inner, **options)
+                x, costs, past = part.x, part.costs, part.past
                 states.extend(part.states)
                 attentions.extend(part.attentions)
-            return Stretch(x, costs, tuple(states), tuple(attentions))
+            return Stretch(x, costs, tuple(states), tuple(attentions), past)
 
         maps: list[Tensor] = []
         dynamics = self.dynamics.observed_by(maps.append) if self._watched else self.dynamics
         for n in range(first, last):
-            t, before = self._time(n), x
+            t, h, before = self._times[n], self._lengths[n], x
             maps.clear()
-            x = self.solver.step(dynamics, x, t, self._h).to(x.dtype)
+            here = dynamics.within(t, self._times[n + 1])
+            after, past = self.solver.advance(here, x, t, h, () if n in self._fresh else past)
+            x = after.to(x.dtype)
             if self._running:
-                step = Step(self.dynamics, t, self._h, before, x, tuple(maps))
+                step = Step(here.observed_by(self.dynamics.observer), t, h, before, x, tuple(maps))
+                share = h / (self.t1 - self.t0)
                 costs = tuple(
-                    cost + penalty.running(step) / self.steps
+                    cost + share * penalty.running(step)
                     for cost, penalty in zip(costs, self._running.values(), strict=True)
                 )
             if n + 1 in self._saved:
@@ -118,10 +148,11 @@ class FixedStepLoop:
             if self.save.attentions:
                 attentions.extend(self.save.kept(maps))
             if self.departures is not None:
-                x, dynamics = self.departures.after(n + 1, before, x, dynamics)
+                moment = Moment(h, before, x)
+                x, dynamics, past = self.departures.after(n + 1, n + 1 == self.steps, moment, dynamics, past)
                 if len(x) == 0:
                     break
-        return Stretch(x, costs, tuple(states), tuple(attentions))
+        return Stretch(x, costs, tuple(states), tuple(attentions), past)
 
     def _totals(self, end: Stretch) -> dict[str, Tensor]:
         """Every penalty's cost along the way and at the end, together."""
@@ -132,6 +163,3 @@ class FixedStepLoop:
             if penalty.is_terminal():
                 totals[name] = totals[name] + penalty.terminal(self.dynamics, end.x, self.t1)
         return totals
-
-    def _time(self, n: int) -> float:
-        return self.t0 + (self.t1 - self.t0) * n / self.steps

@@ -10,6 +10,9 @@ from torch import Tensor
 from odevit.field.dynamics import Dynamics
 from odevit.registry import Registry
 
+Past = tuple[tuple[float, Tensor], ...]
+"""Slopes of earlier steps and their times, the newest first."""
+
 SOLVERS: Registry[type[Solver]] = Registry("solver")
 
 
@@ -26,9 +29,19 @@ class FixedStepSolver(Solver):
     rests_with_equation: ClassVar[bool] = True
     """Whether step(x) = x exactly where f(x) = 0, however long the step. A splitting rests a little beside it."""
 
+    restart: ClassVar[int] = 0
+    """How many evaluations a step without a past makes more than one with it, for a method that has memory."""
+
     @abstractmethod
     def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
         """The state at t + h, given the state `x` at t."""
+
+    def advance(self, dynamics: Dynamics, x: Tensor, t: float, h: float, past: Past = ()) -> tuple[Tensor, Past]:
+        """The state at t + h, and what the next step may use of this one: nothing, unless the method has memory.
+
+        A solver keeps nothing itself: steps that are computed again are handed the past that they had.
+        """
+        return self.step(dynamics, x, t, h), ()
 
     @abstractmethod
     def evaluations(self, components: int) -> int:

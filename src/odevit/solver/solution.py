@@ -77,8 +77,12 @@ class Solution:
         states, times: the states asked for and their times.
         attentions: the attention maps, one for each evaluation, when asked for.
         penalties: what each penalty came to: its mean over time, and its cost at the end.
+        costs: what the depth itself adds to the loss in training, weighed already, such as the price of a step.
+        notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
         failure: why an adaptive solver stopped early, or an equilibrium was not found.
+        notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
         evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
+        residual: per sample, |step(x) - x| / |x| of an equilibrium; None for what does not look for one.
         way: how it was integrated; None for what has no solver, such as a stack of layers.
     """
 
@@ -89,15 +93,23 @@ class Solution:
     times: tuple[float, ...] = ()
     attentions: tuple[AttentionMap, ...] = ()
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
+    costs: Mapping[str, Tensor] = field(default_factory=dict)
+    notice: str | None = None
     failure: str | None = None
     evaluations: Tensor | None = None
     stop_times: Tensor | None = None
+    residual: Tensor | None = None
     way: Way | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the end was reached with finite numbers. Looks at the state, so it waits for the device."""
         return self.failure is None and bool(torch.isfinite(self.state).all())
+
+    def require(self, subject: str) -> None:
+        """Refuse to answer from a state that was not reached, or is not finite."""
+        if not self.ok:
+            raise ValueError(f"{subject}: {self.status}")
 
     @property
     def status(self) -> str:
@@ -109,4 +121,7 @@ class Solution:
                 f"The state at t = {self.time:g} is not finite after {self.stats.steps} steps. "
                 "Take more steps, a shorter horizon, or a solver that treats the leak exactly."
             )
-        return f"Reached t = {self.time:g} in {self.stats.steps} steps and {self.stats.nfe} evaluations."
+        if self.residual is not None:
+            return f"At rest after {self.stats.nfe} evaluations, with residuals up to {float(self.residual.max()):.2g}."
+        reached = f"Reached t = {self.time:g} in {self.stats.steps} steps and {self.stats.nfe} evaluations."
+        return reached if self.notice is None else f"{reached} {self.notice}"

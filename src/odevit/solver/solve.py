@@ -12,11 +12,12 @@ from odevit.errors import ConfigError, whole
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver.adaptive import AdaptiveSolver
 from odevit.solver.adjoint import integrate_with_adjoint
-from odevit.solver.loop import FixedStepLoop
+from odevit.solver.grid import Grid, edges, grid_problem
+from odevit.solver.loop import FixedStepLoop, Recompute
 from odevit.solver.method import FixedStepSolver, Solver, make_solver
 from odevit.solver.penalty import Penalty
 from odevit.solver.solution import Save, Solution
-from odevit.solver.stop import Departures, Stop, make_stop
+from odevit.solver.stop import Departures, Stop, make_stop, stop_problems
 from odevit.tokens import Logits
 
 Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
@@ -33,10 +34,11 @@ def solve(
     t1: float = 1.0,
     save: Save | str | Iterable[int] | None = None,
     penalties: Mapping[str, Penalty] | None = None,
-    checkpoint: bool = False,
+    checkpoint: Recompute = False,
     adjoint: bool = False,
     stop: str | Stop | None = None,
     read: Callable[[Tensor], Logits] | None = None,
+    grid: Grid = "uniform",
 ) -> Solution:
     """x(t1) = x(t0) + int_{t0}^{t1} f(x, t) dt.
 
@@ -49,32 +51,35 @@ def solve(
         t0, t1: the times of the start and the end, as Python floats. t1 < t0 integrates backwards.
         save: what to keep besides the final state: "all", a sequence of step numbers, or a `Save`.
         penalties: costs to accumulate along the way, by name.
-        checkpoint: recompute steps in the backward pass; memory grows with the logarithm of `steps`.
-        adjoint: integrate the adjoint equation for gradients (solver `dopri5`, needs torchdiffeq).
-        stop: let every sample stop when it is done: "velocity", "kl", "bound", with a tolerance "kl:0.01", or a `Stop`;
-            `steps` is then the most that a sample takes. Evaluation only, without gradient. `Solution.evaluations` and
-            `stop_times` are per sample; `time` and `stats` are those of the last one to stop.
+        checkpoint: recompute steps in the backward pass; memory grows with the logarithm of `steps`. A mapping has the
+            options of torch's checkpoint.
+        adjoint: integrate the adjoint equation for gradients (solver `dopri5`, needs torchdiffeq). Parameters get them
+            when `field` is a module, which says what they are; a function that hides some is refused.
+        stop: let every sample stop when it is done: "velocity", "kl", "bound" and others of `STOPS`, with a tolerance
+            "kl:0.01", or a `Stop`; `steps` is then the most that a sample takes. Evaluation only, without gradient.
+            `Solution.evaluations` and `stop_times` are per sample; `time` and `stats` are those of the last to stop.
         read: states to logits, for a `stop` that asks the head.
+        grid: where fixed steps lie, see `GRIDS`; an adaptive solver has no use for it.
     """
     method, keep, costs = make_solver(solver), Save.parse(save), dict(penalties or {})
     criterion = None if stop is None else make_stop(stop)
     name, fixed, stops = type(method).__name__, isinstance(method, FixedStepSolver), criterion is not None
     kept, training = keep.steps or keep.attentions or costs, isinstance(field, nn.Module) and field.training
-    mute = criterion is not None and criterion.needs_logits and read is None
     refusals = [
         (fixed and steps is None, f"{name} makes fixed steps and needs to know how many; pass steps=12, say"),
         (fixed and adjoint, "adjoint=True is for adaptive solvers; use checkpoint=True with a fixed-step solver"),
         (checkpoint and not fixed, "checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'"),
         (costs and not fixed, "penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'"),
         (stops and not fixed, f"stop= asks after every step, and {name} chooses its own; use fixed steps, say 'heun'"),
-        (stops and kept, "with stop= samples leave at different times: nothing can be kept, no save, no penalties"),
-        (stops and training, "stop= is for evaluation, where every sample stops on its own; call model.eval() first"),
-        (mute, f"stop={stop!r} reads logits, and there is no head to ask; use stop='velocity', or a model with a head"),
     ]
     problems = [] if steps is None else whole(1).problem("steps", steps)
+    problems += [] if (problem := grid_problem(grid)) is None else [problem]
     problems += [sentence for refused, sentence in refusals if refused]
+    problems += stop_problems(criterion, kept=bool(kept), training=training, headless=read is None)
     if not (math.isfinite(t0) and math.isfinite(t1)) or t0 == t1:
         problems.append(f"t0={t0}, t1={t1}; expected finite times that differ")
+    if not problems and fixed and isinstance(field, Field):
+        problems = field.refusals(edges(grid, steps or 1, t0, t1))
     if problems:
         raise ConfigError("solve", problems)
     dynamics = dynamics_of(field, x0)
@@ -82,13 +87,13 @@ def solve(
     if isinstance(method, FixedStepSolver):
         assert steps is not None  # refused above
         if criterion is None:
-            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, checkpoint, None).run(x0)
+            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, checkpoint, None, grid).run(x0)
         with torch.no_grad():
-            departures = Departures(criterion, read, x0, steps, (t1 - t0) / steps)
-            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, False, departures).run(x0)
+            departures = Departures(criterion, read, x0)
+            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, False, departures, grid).run(x0)
     assert isinstance(method, AdaptiveSolver)
     if adjoint:
-        parameters = field.parameters() if isinstance(field, Field) else ()
+        parameters = field.parameters() if isinstance(field, nn.Module) else None
         return integrate_with_adjoint(dynamics, x0, method, t0, t1, steps or 1, keep, parameters)
     return method.integrate(dynamics, x0, t0, t1, steps or 1, keep)
 

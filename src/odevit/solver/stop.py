@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from odevit.field.dynamics import Dynamics
 from odevit.registry import Registry
+from odevit.solver.method import Past
 from odevit.tokens import Logits
 
 STOPS: Registry[type[Stop]] = Registry("stop")
@@ -21,8 +24,8 @@ STOPS: Registry[type[Stop]] = Registry("stop")
 class Moment:
     """What a criterion sees after a step of length h, for the samples that are still on their way.
 
-    `logits` are what the head says of the last states, the newest last: after the first step two, then three. Empty
-    unless the criterion asks for them.
+    `logits` are what the head says of the last states, the newest last: after the first step two, then three, up to as
+    many `readings` as the criterion wants. Empty unless it asks for them.
     """
 
     h: float
@@ -38,6 +41,8 @@ class Stop(ABC):
     """
 
     needs_logits: ClassVar[bool] = True
+    readings: int = 3
+    """How many logits are kept for it."""
 
     @abstractmethod
     def __call__(self, moment: Moment) -> Tensor:
@@ -56,6 +61,50 @@ class VelocityStop(Stop):
     def __call__(self, moment: Moment) -> Tensor:
         moved = (moment.after - moment.before).flatten(1).norm(dim=1)
         return moved < self.tolerance * abs(moment.h) * moment.after.flatten(1).norm(dim=1)
+
+
+@STOPS.register("cosine")
+@dataclass(frozen=True)
+class CosineStop(Stop):
+    """1 - cos(x_{n+1}, x_n) < tolerance: the state no longer turns. Never asks the head."""
+
+    tolerance: float = 1e-3
+
+    needs_logits = False
+
+    def __call__(self, moment: Moment) -> Tensor:
+        old, new = (F.normalize(state.flatten(1).float(), dim=1) for state in (moment.before, moment.after))
+        # |a - b|^2 / 2 = 1 - a.b for unit vectors; the right side would lose the small numbers that matter here.
+        return (new - old).square().sum(dim=1) / 2 < self.tolerance
+
+
+@STOPS.register("entropy")
+@dataclass(frozen=True)
+class EntropyStop(Stop):
+    """|H(p_{n+1}) - H(p_n)| < tolerance: the last step made the prediction no surer."""
+
+    tolerance: float = 1e-3
+
+    def __call__(self, moment: Moment) -> Tensor:
+        logs = (logits.float().log_softmax(-1) for logits in moment.logits[-2:])
+        old, new = (-(log.exp() * log).sum(dim=-1) for log in logs)
+        return (new - old).abs() < self.tolerance
+
+
+@STOPS.register("argmax")
+@dataclass(frozen=True)
+class ArgmaxStop(Stop):
+    """argmax p_{n+1} = argmax p_n = ... = argmax p_{n+1-steps}: the answer has stood for so many steps."""
+
+    steps: float = 5
+
+    @property
+    def readings(self) -> int:  # type: ignore[override]
+        return math.ceil(self.steps) + 1
+
+    def __call__(self, moment: Moment) -> Tensor:
+        answers = torch.stack([logits.argmax(dim=-1) for logits in moment.logits])
+        return (answers == answers[-1]).all(dim=0) & (len(answers) >= self.readings)
 
 
 @STOPS.register("kl")
@@ -93,6 +142,22 @@ class BoundStop(Stop):
         return (last < previous) & (self.tolerance * 2 * last.square() < (first - second) * (previous - last))
 
 
+def stop_problems(stop: Stop | None, *, kept: bool, training: bool, headless: bool) -> list[str]:
+    """Why samples cannot leave early in such a call, as sentences."""
+    if stop is None:
+        return []
+    asked = f"stop={STOPS.name_of(type(stop))!r}"
+    refusals = [
+        (kept, "with stop= samples leave at different times: nothing can be kept, no save, no penalties"),
+        (training, "stop= is for evaluation, where every sample stops on its own; call model.eval() first"),
+        (
+            headless and stop.needs_logits,
+            f"{asked} reads logits, and there is no head to ask; use stop='velocity', or a model with a head",
+        ),
+    ]
+    return [sentence for refused, sentence in refusals if refused]
+
+
 def make_stop(stop: str | Stop) -> Stop:
     """A criterion from its name, with its default or another tolerance: "kl", "kl:0.01"."""
     if isinstance(stop, Stop):
@@ -116,28 +181,32 @@ class Departures:
     Samples that are done leave the batch, so that only the others are computed.
     """
 
-    def __init__(self, stop: Stop, read: Callable[[Tensor], Logits] | None, x0: Tensor, steps: int, h: float) -> None:
-        self.stop, self.steps, self.h = stop, steps, h
+    def __init__(self, stop: Stop, read: Callable[[Tensor], Logits] | None, x0: Tensor) -> None:
+        self.stop = stop
         self.read = read if stop.needs_logits else None
         self.final = x0.clone()
         self.taken = torch.zeros(len(x0), dtype=torch.long, device=x0.device)
         self.present = torch.arange(len(x0), device=x0.device)
         self.logits = [] if self.read is None else [self.read(x0)]
 
-    def after(self, n: int, before: Tensor, x: Tensor, dynamics: Dynamics) -> tuple[Tensor, Dynamics]:
-        """Let go whoever is done after step `n`: the states that stay, and their equation."""
+    def after(
+        self, n: int, last: bool, moment: Moment, dynamics: Dynamics, past: Past
+    ) -> tuple[Tensor, Dynamics, Past]:
+        """Let go whoever is done after step `n`: the states that stay, their equation and their past."""
+        x = moment.after
         if self.read is not None:
-            self.logits = [*self.logits[-2:], self.read(x)]
-        if n == self.steps:
+            self.logits = [*self.logits, self.read(x)][-self.stop.readings :]
+        if last:
             done = torch.ones(len(x), dtype=torch.bool, device=x.device)
         elif n == 1:  # one step says nothing of where it leads
-            return x, dynamics
+            return x, dynamics, past
         else:
-            done = self.stop(Moment(self.h, before, x, self.logits))
+            done = self.stop(replace(moment, logits=self.logits))
         if not done.any():
-            return x, dynamics
+            return x, dynamics, past
         leaving, stay = self.present[done], ~done
         self.final[leaving], self.taken[leaving] = x[done], n
         self.present = self.present[stay]
         self.logits = [logits[stay] for logits in self.logits]
-        return x[stay], dynamics.anchored(dynamics.anchor[stay])
+        stayed = tuple((time, slope[stay]) for time, slope in past)
+        return x[stay], dynamics.anchored(dynamics.anchor[stay]), stayed

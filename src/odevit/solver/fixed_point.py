@@ -1,0 +1,75 @@
+"""x = g(x): what every search for a fixed point has in common, every sample for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from odevit.registry import Registry
+
+Map = Callable[[Tensor, Tensor], Tensor]
+"""g: states and the numbers of their samples in the batch to the next states."""
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """The best x of each sample, its residual |g(x) - x| / |x|, and how often g was evaluated for it."""
+
+    state: Tensor
+    residual: Tensor
+    evaluations: Tensor
+
+
+class Search(Protocol):
+    """x0 [batch, ...] to a fixed point: residuals below `tolerance`, or `iterations` evaluations of g, end it."""
+
+    def __call__(self, g: Map, x0: Tensor, *, tolerance: float = ..., iterations: int = ...) -> FixedPoint: ...
+
+
+SEARCHES: Registry[Search] = Registry("search")
+
+
+class Hunt:
+    """Who is still searching, and the best that everybody has found: a sample leaves when its residual is small.
+
+    States are vectors here, [sample, number]; those of whoever is still searching stand in the order of `here`.
+    """
+
+    def __init__(self, g: Map, x0: Tensor) -> None:
+        self.g, self.shape = g, x0.shape
+        self.here = torch.arange(len(x0), device=x0.device)
+        self.best = x0.flatten(1).clone()
+        self.residual = torch.full((len(x0),), torch.inf, device=x0.device, dtype=torch.float32)
+        self.taken = torch.zeros_like(self.here)
+
+    def image(self, x: Tensor) -> Tensor:
+        """g(x), counted."""
+        self.taken[self.here] += 1
+        return self.g(x.view(-1, *self.shape[1:]), self.here).flatten(1)
+
+    def note(self, x: Tensor, image: Tensor) -> Tensor:
+        """|g(x) - x| / |x| of everybody here; infinite where there are no numbers."""
+        # The smallest number in place of zero: gradients, of which some are tiny, are searched for in the same way.
+        length = x.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
+        error = ((image - x).norm(dim=1) / length).float()
+        error = torch.where(torch.isfinite(error), error, torch.inf)
+        better = error < self.residual[self.here]
+        numbers = self.here[better]
+        self.best[numbers], self.residual[numbers] = x[better], error[better]
+        return error
+
+    def keep(self, stay: Tensor) -> bool:
+        """Let the others go; whether anybody is left."""
+        self.here = self.here[stay]
+        return len(self.here) > 0
+
+    def sound(self, x: Tensor) -> Tensor:
+        """x, with the best state known where it is not finite."""
+        return torch.where(torch.isfinite(x).all(dim=1, keepdim=True), x, self.best[self.here])
+
+    def end(self) -> FixedPoint:
+        return FixedPoint(self.best.view(self.shape), self.residual, self.taken)

@@ -1,0 +1,140 @@
+"""Fixed points are found, faster than by going there, and a hard sample does not spoil its neighbours."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from odevit.errors import OdeVitWarning
+from odevit.solver import SEARCHES, anderson, broyden, implicit, jacobian_size, newton_krylov, phantom
+
+PRECISE = {
+    "anderson": partial(anderson, memory=8, regularisation=1e-14),
+    "broyden": broyden,
+    "newton_krylov": newton_krylov,
+}
+every_search = pytest.mark.parametrize("search", SEARCHES)
+
+
+def rotation_and_decay(count, size, seed=0):
+    """x -> A x + b with a spectral radius just below 1: the plain iteration takes hundreds of steps."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(count, size, size, generator=generator, dtype=torch.float64)).Q
+    values = torch.linspace(-0.9, 0.99, size, dtype=torch.float64)
+    A = basis @ torch.diag(values) @ basis.mT
+    b = torch.randn(count, size, generator=generator, dtype=torch.float64)
+    exact = torch.linalg.solve(torch.eye(size, dtype=torch.float64) - A, b)
+    return A, b, exact
+
+
+@every_search
+def test_it_finds_the_fixed_point_of_a_linear_map_in_about_as_many_steps_as_dimensions(search):
+    A, b, exact = rotation_and_decay(4, 6)
+
+    def g(x, samples):
+        return (A[samples] @ x[..., None]).squeeze(-1) + b[samples]
+
+    found = PRECISE[search](g, torch.zeros(4, 6, dtype=torch.float64), tolerance=1e-8)
+    torch.testing.assert_close(found.state, exact, rtol=1e-5, atol=1e-5)
+    # 0.99^n < 1e-8 needs 1,800 plain steps.
+    assert int(found.evaluations.max()) < 40
+    assert (found.residual <= 1e-8).all()
+
+
+@every_search
+def test_samples_leave_when_they_are_done_and_do_not_see_each_other(search):
+    rates = torch.tensor([0.0, 0.5, 0.9], dtype=torch.float64)
+    seen = []
+
+    def g(x, samples):
+        seen.append(samples.tolist())
+        return rates[samples, None] * torch.cos(x)
+
+    x0 = torch.ones(3, 2, dtype=torch.float64)
+    found = SEARCHES[search](g, x0, tolerance=1e-10)
+    assert found.evaluations[0] < found.evaluations[2]
+    assert len(seen[-1]) < 3
+    for i in range(3):
+        alone = SEARCHES[search](lambda x, _, i=i: rates[i] * torch.cos(x), x0[i : i + 1], tolerance=1e-10)
+        torch.testing.assert_close(alone.state[0], found.state[i], rtol=1e-8, atol=1e-8)
+    # Dottie's number for 1.0 cos x; here r cos x = x.
+    x = 0.5
+    for _ in range(200):
+        x = 0.9 * math.cos(x)
+    torch.testing.assert_close(found.state[2], torch.full((2,), x, dtype=torch.float64), rtol=1e-8, atol=1e-8)
+
+
+@every_search
+def test_a_map_without_a_fixed_point_says_so_and_leaves_the_others_alone(search):
+    def g(x, samples):
+        moved = 0.5 * x + 1.0
+        moved[samples == 1] = x[samples == 1] + 1.0  # goes on for ever
+        moved[samples == 2] = torch.nan
+        return moved
+
+    found = SEARCHES[search](g, torch.ones(3, 3), iterations=20)
+    torch.testing.assert_close(found.state[0], torch.full((3,), 2.0), rtol=1e-3, atol=1e-3)
+    assert found.residual[1] > 1e-2
+    assert found.residual[2] == torch.inf
+    assert found.evaluations.tolist()[1:] == [20, 20]
+    assert torch.isfinite(found.state).all()
+
+
+def layer(dtype=torch.float64):
+    """g(x) = tanh(x A^T) + b, which contracts, and its parameters."""
+    generator = torch.Generator().manual_seed(0)
+    A = 0.25 * torch.randn(6, 6, generator=generator, dtype=dtype)
+    b = torch.randn(4, 6, generator=generator, dtype=dtype)
+    A.requires_grad_()
+    return A, b, lambda x: torch.tanh(x @ A.T) + b
+
+
+def gradient_of(state, A):
+    (gradient,) = torch.autograd.grad((state * torch.arange(6.0, dtype=A.dtype)).square().sum(), A)
+    return gradient
+
+
+def distance(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+def rested(search, g, b, A):
+    with torch.no_grad():
+        return SEARCHES[search](lambda x, s: torch.tanh(x @ A.T) + b[s], b, tolerance=1e-12, iterations=300)
+
+
+@every_search
+def test_the_implicit_gradient_is_that_of_all_the_steps(search):
+    A, b, g = layer()
+    x = b
+    for _ in range(400):
+        x = g(x)
+    unrolled = gradient_of(x, A)
+    point = rested(search, g, b, A)
+    torch.testing.assert_close(point.state, x.detach(), rtol=1e-9, atol=1e-9)
+    state = implicit(g, point.state, SEARCHES[search], tolerance=1e-10, iterations=300)
+    assert distance(gradient_of(state, A), unrolled) < 1e-8
+    errors = [distance(gradient_of(phantom(g, point.state, steps=k), A), unrolled) for k in (1, 4, 16, 64)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-6 < errors[0]
+    damped = phantom(g, point.state, steps=200, damping=0.5)
+    assert distance(gradient_of(damped, A), unrolled) < 1e-6
+
+
+def test_a_gradient_that_is_not_found_is_told_and_is_not_learned_from():
+    A, b, g = layer()
+    point = rested("anderson", g, b, A)
+    short = implicit(g, point.state, anderson, tolerance=1e-10, iterations=2)
+    with pytest.warns(OdeVitWarning, match="was not found in 2 evaluations, and such samples are not learned from"):
+        assert gradient_of(short, A).abs().sum() == 0
+    whole = implicit(g, point.state, anderson, tolerance=1e-10, iterations=300)
+    with pytest.raises(RuntimeError, match="asks for a second derivative"):
+        torch.autograd.grad(whole.sum(), A, create_graph=True)
+
+
+def test_the_size_of_a_jacobian_is_its_frobenius_norm():
+    torch.manual_seed(0)
+    matrix = torch.randn(6, 6, dtype=torch.float64)
+    estimate = jacobian_size(lambda x: x @ matrix.T, torch.randn(20_000, 6, dtype=torch.float64))
+    assert estimate.item() == pytest.approx(matrix.square().sum().item() / 6, rel=0.02)
