@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.field import ATTENTIONS, CosineAttention, DotProductAttention, HopfieldAttention, L2Attention
+from odevit.field import ATTENTIONS, CosineAttention, DotProductAttention, L2Attention
 
 DIM, HEADS = 12, 3
 D = DIM // HEADS
@@ -98,25 +98,6 @@ def test_dot_product_attention_is_not_lipschitz():
         return torch.linalg.matrix_norm(jacobian.reshape(6 * DIM, 6 * DIM), ord=2).item()
 
     assert size(100.0) > 50 * size(1.0)
-
-
-def test_hopfield_is_the_negative_gradient_of_its_energy(x):
-    attention = HopfieldAttention(DIM, HEADS).double()
-    stored = torch.randn(2, 9, DIM, dtype=torch.float64)
-    state = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(attention.energy(state, stored).sum(), state)
-    torch.testing.assert_close(attention(x, stored=stored), -gradient)
-
-
-def test_hopfield_goes_downhill(x):
-    attention = HopfieldAttention(DIM, HEADS).double()
-    stored = torch.randn(2, 9, DIM, dtype=torch.float64)
-    energies = []
-    for _ in range(50):
-        energies.append(attention.energy(x, stored))
-        x = x + 0.05 * attention(x, stored=stored)
-    fall = torch.stack(energies).diff(dim=0)
-    assert (fall < 0).all()
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)

@@ -65,6 +65,25 @@ def test_dropped_paths_leave_only_the_other_component_and_the_mean_is_kept():
     torch.testing.assert_close(velocity.mean(0, keepdim=True), expected, rtol=0.1, atol=0.02)
 
 
+def test_outputs_are_dropped_one_by_one_beside_whole_paths():
+    torch.manual_seed(0)
+    field = VectorField(16, 2, 2.0, output_dropout=0.25).train()
+    x0 = torch.randn(1, 5, 16).expand(4000, 5, 16)
+    dynamics = field.dynamics(x0)
+    whole = field.eval().dynamics(x0[:1])
+    for name in ("attention", "mlp"):
+        velocity, expected = (way.component(name, x, 0.0) for way, x in ((dynamics, x0), (whole, x0[:1])))
+        share = (velocity == 0).float()
+        assert 0.24 < share.mean() < 0.26
+        kept = velocity != 0
+        torch.testing.assert_close(velocity[kept], (expected / 0.75).expand_as(velocity)[kept], rtol=1e-5, atol=1e-6)
+        assert torch.equal(velocity, dynamics.component(name, x0, 0.7)), "one mask for the trajectory"
+    paths = VectorField(16, 2, 2.0, output_dropout=0.25, drop_path=0.5).train().dynamics(x0).component("mlp", x0, 0.0)
+    gone = (paths == 0).flatten(1).float().mean(1)
+    assert 0.45 < (gone == 1).float().mean() < 0.55
+    assert 0.24 < gone[gone < 1].mean() < 0.26
+
+
 def test_a_time_conditioned_field_is_born_autonomous_and_can_learn_the_time():
     field = VectorField(16, 2, 2.0, time_conditioned=True)
     x = torch.randn(2, 5, 16)

@@ -6,8 +6,15 @@ from odevit.field.attention import CosineAttention as CosineAttention
 from odevit.field.attention import DotProductAttention as DotProductAttention
 from odevit.field.attention import HopfieldAttention as HopfieldAttention
 from odevit.field.attention import L2Attention as L2Attention
+from odevit.field.attention import Rotary as Rotary
 from odevit.field.dynamics import Dynamics as Dynamics
+from odevit.field.dynamics import Fade as Fade
 from odevit.field.dynamics import Field as Field
+from odevit.field.hyper import HyperField as HyperField
+from odevit.field.knots import BLENDS as BLENDS
+from odevit.field.knots import Change as Change
+from odevit.field.knots import KnottedField as KnottedField
+from odevit.field.mlp import ACTIVATIONS as ACTIVATIONS
 from odevit.field.mlp import Mlp as Mlp
 from odevit.field.norm import NORMS as NORMS
 from odevit.field.norm import CenterNorm as CenterNorm

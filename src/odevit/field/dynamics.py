@@ -1,10 +1,10 @@
-"""dx/dt = sum_i f_i(x, t) - leak (x - anchor): the equation that one trajectory obeys."""
+"""dx/dt = g(t) sum_i f_i(x, t) - leak (x - anchor): the equation that one trajectory obeys."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,8 +20,31 @@ Component = Callable[[Tokens, float, Observer | None], Tokens]
 
 
 @dataclass(frozen=True)
+class Fade:
+    """g(t) = 1 up to T, (1 + cos(pi (t - T) / (share T))) / 2 after it, 0 from T (1 + share) on.
+
+    What comes after the horizon T ends by itself: the state rests there, whatever the weights are.
+    """
+
+    horizon: float
+    share: float
+
+    @property
+    def end(self) -> float:
+        """T (1 + share), from when on nothing moves."""
+        return self.horizon * (1.0 + self.share)
+
+    def __call__(self, t: float) -> float:
+        if t <= self.horizon:
+            return 1.0
+        if t >= self.end:
+            return 0.0
+        return (1.0 + math.cos(math.pi * (t - self.horizon) / (self.share * self.horizon))) / 2.0
+
+
+@dataclass(frozen=True)
 class Dynamics:
-    """dx/dt = sum_i f_i(x, t) - leak (x - anchor).
+    """dx/dt = g(t) sum_i f_i(x, t) - leak (x - anchor).
 
     A field becomes `Dynamics` when a trajectory starts: the starting point is known then, and the dropout masks
     of the trajectory are drawn. Solvers see nothing else. Runge-Kutta methods call it, splittings take its
@@ -32,19 +55,25 @@ class Dynamics:
         anchor: where the leak pulls to, the embedded image.
         leak: strength of the pull; 0 is the paper's equation.
         observer: is handed every attention map; asking for maps turns fused attention off.
+        fade: g, which ends the motion after the horizon; None is g = 1.
     """
 
     components: Mapping[str, Component]
     anchor: Tensor
     leak: float = 0.0
     observer: Observer | None = None
+    fade: Fade | None = None
 
     def component(self, name: str, x: Tensor, t: float) -> Tensor:
-        """f_name(x, t)."""
-        return self.components[name](x, t, self.observer)
+        """g(t) f_name(x, t)."""
+        share = 1.0 if self.fade is None else self.fade(t)
+        if share == 0.0 and self.observer is None:
+            return torch.zeros_like(x)  # whoever watches wants to see what would have moved it
+        velocity = self.components[name](x, t, self.observer)
+        return velocity if share == 1.0 else share * velocity
 
     def forcing(self, x: Tensor, t: float) -> Tensor:
-        """sum_i f_i(x, t), the velocity without its linear part."""
+        """g(t) sum_i f_i(x, t), the velocity without its linear part."""
         first, *others = self.components
         velocity = self.component(first, x, t)
         for name in others:
@@ -63,6 +92,18 @@ class Dynamics:
             return x
         return torch.lerp(self.anchor.to(x.dtype), x, math.exp(-self.leak * h))
 
+    def within(self, t0: float, t1: float) -> Dynamics:
+        """The equation as a step from t0 to t1 sees it: a field that jumps in time must not do so within the step."""
+        return self
+
+    def turns(self, t0: float, t1: float) -> bool:
+        """Whether it jumps or turns a corner between two times: slopes from before then say nothing of those after."""
+        return self.fade is not None and t0 < self.fade.end <= t1  # what rests has no past
+
+    def plus(self, name: str, component: Component) -> Dynamics:
+        """The same equation with one more term."""
+        return replace(self, components={**self.components, name: component})
+
     def anchored(self, anchor: Tensor) -> Dynamics:
         """The same equation, pulled towards another point."""
         return replace(self, anchor=anchor)
@@ -75,9 +116,26 @@ class Dynamics:
 class Field(nn.Module, ABC):
     """A module that moves tokens. It knows nothing of solvers, losses, teachers or plots."""
 
+    dim: int
+    """The width of the tokens that it moves."""
+    autonomous_from: float = 0.0
+    """The time from which on the velocity depends on the state alone: 0 for a field without time."""
+
     @abstractmethod
     def dynamics(self, x0: Tokens) -> Dynamics:
         """The equation of the trajectory that starts at `x0`, with its dropout masks drawn."""
+
+    def at(self, t: float) -> Field:
+        """The field with the weights that it has at time t; one whose weights do not move is itself."""
+        return self
+
+    def describe(self) -> str:
+        """The equation in a line, and from when on it does not know the time."""
+        return "dx/dt = f(x, t)"
+
+    def refusals(self, edges: Sequence[float]) -> list[str]:
+        """Why it cannot be integrated in steps between these times, as sentences."""
+        return []
 
     def forward(self, x: Tokens, t: float = 0.0, x0: Tokens | None = None) -> Tokens:
         """dx/dt at (x, t); `x0` is where the trajectory started and matters only to a field with a leak."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from odevit.registry import Registry
 from odevit.tokens import Tokens
@@ -49,6 +49,14 @@ class RMSNorm(nn.RMSNorm):
         super().__init__(dim, eps=1e-6)
 
 
+def time_features(t: float, count: int, longest: float, device: torch.device) -> Tensor:
+    """[sin(w t), cos(w t)], `count` frequencies w from 2 pi down to 2 pi / longest."""
+    # The frequencies are made here, not kept as a buffer: a buffer would be one more thing to save and to cast.
+    exponents = torch.arange(count, device=device, dtype=torch.float32) / (count - 1)
+    angles = (2.0 * math.pi * t) * longest**-exponents
+    return torch.cat([angles.sin(), angles.cos()])
+
+
 class TimeModulation(nn.Module):
     """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c: how a field may know the time.
 
@@ -65,9 +73,17 @@ class TimeModulation(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2 * dim))
 
     def forward(self, y: Tokens, t: float) -> Tokens:
-        # The frequencies are made here, not kept as a buffer: a buffer would be one more thing to save and to cast.
-        exponents = torch.arange(self.features, device=y.device, dtype=torch.float32) / (self.features - 1)
-        angles = (2.0 * math.pi * t) * self.longest_period**-exponents
-        embedding = torch.cat([angles.sin(), angles.cos()]).to(self.in_proj.weight.dtype)
-        scale, shift = F.linear(F.silu(self.in_proj(embedding)), self.weight, self.bias).chunk(2)
+        times = time_features(t, self.features, self.longest_period, y.device).to(y.dtype)
+        scale, shift = F.linear(F.silu(self.in_proj(times)), self.weight, self.bias).chunk(2)
         return y * (1.0 + scale) + shift
+
+
+class TimeAddition(nn.Module):
+    """x + t e: the time as a direction among the channels (Zhong et al. 2022). e starts at zero."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tokens, t: float) -> Tokens:
+        return torch.add(x, self.direction, alpha=t)

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
-class Projection(nn.Linear):
-    """y = W x + b. A linear map inside a field; spectral initialisation looks for this class, so it misses none."""
+class _Marking(type):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        linear: Any = nn.Linear(*args, **kwargs)
+        linear.is_projection = True
+        return linear
+
+    def __instancecheck__(cls, module: object) -> bool:
+        return getattr(module, "is_projection", False)
+
+
+class Projection(nn.Linear, metaclass=_Marking):
+    """y = W x + b. A linear map inside a field; spectral initialisation looks for it, so it misses none.
+
+    What is made is an `nn.Linear` with a mark: tools that replace linear layers, such as torch's dynamic quantisation,
+    look for exactly that class and would pass over a subclass.
+    """
+
+
+def matrix_of(linear: nn.Module, like: Tensor) -> Tensor:
+    """W of y = W x, as the module computes it: its own weight, or what it makes of the unit vectors.
+
+    The latter where the weight is not the whole truth: with an adapter beside it, quantised, or kept elsewhere until
+    it is called.
+
+    Args:
+        linear: maps the last dimension, which is as wide as that of `like`.
+        like: has the dtype and the device of the unit vectors.
+    """
+    if type(linear) is nn.Linear and "forward" not in vars(linear) and not is_traceable_wrapper_subclass(linear.weight):
+        return linear.weight
+    return linear(torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)).transpose(-2, -1)
 
 
 @torch.no_grad()

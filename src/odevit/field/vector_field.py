@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from odevit.field.attention import ATTENTIONS, Attention
-from odevit.field.dynamics import Component, Dynamics, Field, Observer
+from odevit.field.attention import ATTENTIONS, Attention, Rotary
+from odevit.field.attention.rotary import Rotation
+from odevit.field.dynamics import Component, Dynamics, Fade, Field, Observer
 from odevit.field.mlp import Mlp
-from odevit.field.norm import NORMS, TimeModulation
-from odevit.tokens import Tokens
+from odevit.field.norm import NORMS, TimeAddition, TimeModulation
+from odevit.tokens import AttentionMap, Tokens, picked
+
+TIME_ADDED = "add"
+Masks = tuple[Tensor | Rotation | None, ...]
+"""What a branch is handed at every evaluation of one trajectory: its masks and its rotary positions."""
 
 
 class VectorField(Field):
@@ -26,12 +33,19 @@ class VectorField(Field):
         heads: number of attention heads; divides `dim`.
         mlp_ratio: hidden width of F over `dim`.
         attention: name of G, see `ATTENTIONS`.
+        attention_options: what only that kind of G knows, by name.
         norm: name of the norms, see `NORMS`.
         leak: pull towards the start of the trajectory.
+        fade: how the velocity ends after the horizon; None leaves it on.
         bias: whether projections have one.
+        activation: s in F, see `ACTIVATIONS`.
+        gated: whether a second projection gates the hidden units of F.
+        qk_norm: whether queries and keys pass a norm of the kind `norm`, head by head.
+        rotary: positions as rotations of queries and keys; like `qk_norm` for attention by dot product or angle.
         residual_scale: start value of a learned per-channel factor on each component; None leaves it out.
-        time_conditioned: whether the norms are scaled and shifted by functions of t.
-        attention_dropout, dropout, drop_path: probabilities; each draws one mask per trajectory.
+        time_conditioned: whether the norms are scaled and shifted by functions of t; "add": get x + t e instead.
+        attention_dropout, dropout, output_dropout, drop_path: probabilities of the attention weights, the hidden units
+            of F, the outputs of both components, a whole component; each draws one mask per trajectory.
     """
 
     def __init__(
@@ -41,21 +55,39 @@ class VectorField(Field):
         mlp_ratio: float = 4.0,
         *,
         attention: str = "dot",
+        attention_options: Mapping[str, Any] | None = None,
         norm: str = "layer",
         leak: float = 0.0,
+        fade: Fade | None = None,
         bias: bool = False,
+        activation: str = "gelu",
+        gated: bool = False,
+        qk_norm: bool = False,
+        rotary: Rotary | None = None,
         residual_scale: float | None = None,
-        time_conditioned: bool = False,
+        time_conditioned: bool | str = False,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
+        output_dropout: float = 0.0,
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
+        self.dim = dim
         self.leak = leak
+        self.fade = fade
+        if time_conditioned:
+            self.autonomous_from = math.inf
+        elif fade is not None:
+            self.autonomous_from = fade.end
 
-        shared: Any = {"residual_scale": residual_scale, "time_conditioned": time_conditioned, "drop_path": drop_path}
-        mixing = Branch(dim, ATTENTIONS[attention](dim, heads, bias), norm, dropout=attention_dropout, **shared)
-        within = Branch(dim, Mlp(dim, mlp_ratio, bias), norm, dropout=dropout, **shared)
+        shared: Any = {"residual_scale": residual_scale, "time_conditioned": time_conditioned}
+        shared |= {"output_dropout": output_dropout, "drop_path": drop_path}
+        # Only what is asked for: a kind of attention need not know of either.
+        options: Any = ({"qk_norm": norm} if qk_norm else {}) | ({} if rotary is None else {"rotary": rotary})
+        options |= attention_options or {}
+        mixer = ATTENTIONS[attention](dim, heads, bias, **options)
+        mixing = Branch(dim, mixer, norm, dropout=attention_dropout, **shared)
+        within = Branch(dim, Mlp(dim, mlp_ratio, bias, activation, gated), norm, dropout=dropout, **shared)
         self.components = nn.ModuleDict({"attention": mixing, "mlp": within})
 
     @property
@@ -63,17 +95,42 @@ class VectorField(Field):
         """G, without its norm."""
         return cast(Attention, cast(Branch, self.components["attention"]).body)
 
-    def dynamics(self, x0: Tokens) -> Dynamics:
-        components = {name: cast(Branch, branch).component(x0) for name, branch in self.components.items()}
-        return Dynamics(components, anchor=x0, leak=self.leak)
+    def branches(self) -> Iterable[tuple[str, Branch]]:
+        """The components by name, in their order."""
+        return cast("Iterable[tuple[str, Branch]]", self.components.items())
+
+    def dynamics(self, x0: Tokens, kept: Tensor | None = None) -> Dynamics:
+        """The equation of the trajectory that starts at `x0`, with its dropout masks drawn.
+
+        `kept` [batch, k] makes it that of these tokens alone, each of which stands where it stood among all.
+        """
+        anchor = x0 if kept is None else picked(x0, kept)
+        components = {}
+        for name, branch in self.branches():
+            rotation = branch.rotation(x0)
+            if kept is not None and rotation is not None:
+                # [token, channel] -> [batch, 1, k, channel]: every sample keeps other tokens, all its heads the same.
+                rotation = rotation[0][kept].unsqueeze(1), rotation[1][kept].unsqueeze(1)
+            components[name] = branch.component(branch.draw_masks(anchor, rotation))
+        return Dynamics(components, anchor=anchor, leak=self.leak, fade=self.fade)
+
+    def at(self, t: float) -> VectorField:
+        return self
+
+    def describe(self, state: str = "x") -> str:
+        formula = f"dx/dt = G({state}) + F({state})" + (f" - {self.leak:g} (x - x0)" if self.leak else "")
+        return formula if self.fade is None else f"{formula}, fading after t = {self.fade.horizon:g} until it rests"
 
 
 class Branch(nn.Module):
     """v = alpha * mask * f(n(x)), f attention or an MLP, with an optional time modulation of n(x).
 
-    `dropout` is the probability of the mask inside f, `drop_path` that a sample's trajectory does without this
-    component; the other arguments are those of `VectorField`.
+    `dropout` is the probability of the mask inside f, `output_dropout` of that on its result, `drop_path` that a
+    sample does without this component on its trajectory; the other arguments are those of `VectorField`.
     """
+
+    compiled: Callable[..., tuple[Tokens, list[AttentionMap]]] | None = None
+    """What `compile` has made of `_watched`; it takes the branch as its first argument."""
 
     def __init__(
         self,
@@ -82,16 +139,21 @@ class Branch(nn.Module):
         norm: str,
         *,
         residual_scale: float | None,
-        time_conditioned: bool,
+        time_conditioned: bool | str,
         dropout: float,
+        output_dropout: float,
         drop_path: float,
     ) -> None:
         super().__init__()
         self.norm = NORMS[norm](dim)
         self.body = body
-        self.time = TimeModulation(dim) if time_conditioned else None
-        self.residual_scale = None if residual_scale is None else nn.Parameter(torch.full((dim,), residual_scale))
+        added = time_conditioned == TIME_ADDED
+        self.time_added = TimeAddition(dim) if added else None
+        self.time = TimeModulation(dim) if time_conditioned and not added else None
+        scale = None if residual_scale is None else torch.full((dim,), float(residual_scale))
+        self.residual_scale = None if scale is None else nn.Parameter(scale)
         self.dropout = dropout
+        self.output_dropout = output_dropout
         self.drop_path = drop_path
 
     def forward(
@@ -100,29 +162,57 @@ class Branch(nn.Module):
         t: float,
         observer: Observer | None = None,
         gate: Tensor | None = None,
-        path_gate: Tensor | None = None,
+        output_gate: Tensor | None = None,
+        rotation: Rotation | None = None,
     ) -> Tokens:
-        y = self.norm(x)
+        y = self.norm(x if self.time_added is None else self.time_added(x, t))
         if self.time is not None:
             y = self.time(y, t)
-        velocity = self.body(y, gate, observer)
+        velocity = self.body(y, gate, observer, *(() if rotation is None else (rotation,)))
         if self.residual_scale is not None:
             velocity = self.residual_scale * velocity
-        if path_gate is not None:
-            velocity = velocity * path_gate
+        if output_gate is not None:
+            velocity = velocity * output_gate
         return velocity
 
-    def component(self, x0: Tokens) -> Component:
-        """This branch along the trajectory that starts at `x0`: its masks are drawn now and stay.
+    def compile(self, **options: Any) -> None:
+        """Compile `forward` as a function of the branch: copies of it with other weights run what was compiled."""
+        self.compiled = torch.compile(type(self)._watched, **options)
+
+    def _watched(self, x: Tokens, t: float, watching: bool, *masks: Any) -> tuple[Tokens, list[AttentionMap]]:
+        """`forward`, and its attention maps if they are watched: there is no observer here to compile for."""
+        maps: list[AttentionMap] = []
+        return self.forward(x, t, maps.append if watching else None, *masks), maps
+
+    def __call__(self, x: Tokens, t: float, observer: Observer | None = None, *masks: Any) -> Tokens:
+        if self.compiled is None:
+            # Where the weights are spread over devices, the state stays on its own.
+            return super().__call__(x, t, observer, *masks).to(x.device)
+        velocity, maps = self.compiled(self, x, t, observer is not None, *masks)
+        for weights in maps:
+            cast(Observer, observer)(weights)
+        return velocity
+
+    def rotation(self, x: Tokens) -> Rotation | None:
+        """The rotary positions of such tokens, where f has any."""
+        return self.body.rotation(x) if isinstance(self.body, Attention) else None
+
+    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None) -> Masks:
+        """The masks of the trajectory that starts at `x0`, inside f and of the whole component, and its positions.
 
         Redrawn at every evaluation they would make the field another function at every stage of a step: there would
         be no equation left to solve.
         """
-        if not self.training or self.dropout == self.drop_path == 0.0:
-            return self
-        gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0)
-        path_gate = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
-        return lambda x, t, observer: self(x, t, observer, gate, path_gate)
+        if self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0:
+            gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0)
+            path = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
+            output = draw_mask(self.output_dropout, x0.shape, x0)
+            return gate, output if path is None else path if output is None else path * output, rotation
+        return () if rotation is None else (None, None, rotation)
+
+    def component(self, masks: Masks) -> Component:
+        """This branch along the trajectory that has these masks."""
+        return (lambda x, t, observer: self(x, t, observer, *masks)) if masks else self
 
 
 def draw_mask(probability: float, shape: tuple[int, ...], like: Tensor) -> Tensor | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from odevit.errors import Expected, option_problems
+from odevit.field.attention.rotary import Rotation
 from odevit.field.dynamics import Observer
 from odevit.registry import Registry
 from odevit.tokens import Heads, Tokens
@@ -24,14 +28,15 @@ def attend(
     bias: Tensor | None = None,
     gate: Tensor | None = None,
     observer: Observer | None = None,
+    fused: bool = True,
 ) -> Heads:
     """softmax(scale q k^T + bias) v.
 
-    Fused unless someone needs the map itself: an observer, or a dropout mask that has to stay the same for the whole
-    trajectory (the fused kernel would draw its own at every call).
+    Fused if that is wanted, unless someone needs the map itself: an observer, or a dropout mask that has to stay the
+    same for the whole trajectory (the fused kernel would draw its own at every call).
     """
     # The ONNX decomposition of the fused kernel with a bias forgets the layout of its result; written out it exports.
-    plain = bias is None or not torch.compiler.is_exporting()
+    plain = fused and (bias is None or not torch.compiler.is_exporting())
     if observer is None and gate is None and plain:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
     scores = scale * (q @ k.transpose(-2, -1))
@@ -48,8 +53,14 @@ def attend(
 class Attention(nn.Module, ABC):
     """Multi-head self-attention of `heads` heads, each `dim / heads` wide.
 
-    A new kind is one subclass with `forward` and one line `@ATTENTIONS.register(name)`.
+    A new kind is one subclass with `forward` and one line `@ATTENTIONS.register(name)`. What only it knows are further
+    keyword arguments, with defaults and with `rules`; a configuration keeps those given under `attention_options`.
     """
+
+    fused: bool = True
+    """Whether the fused kernel may be used; written out, attention has derivatives of every order and direction."""
+    rules: ClassVar[Mapping[str, Expected]] = {}
+    """Its options, and what each should be."""
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__()
@@ -57,9 +68,22 @@ class Attention(nn.Module, ABC):
         self.heads = heads
         self.head_dim = dim // heads
 
+    @classmethod
+    def option_problems(cls, options: Mapping[str, Any]) -> list[str]:
+        """What is wrong with its options, as sentences; a subclass adds what is wrong with several together."""
+        return option_problems("attention_options", options, cls.rules, "this attention")
+
     @abstractmethod
     def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
         """G(x); `gate` multiplies the attention weights, `observer` is handed them."""
+
+    def rotation(self, x: Tokens) -> Rotation | None:
+        """What a trajectory of such tokens is to hand to `forward` as its fourth argument; None leaves it out."""
+        return None
+
+    def attend(self, q: Heads, k: Heads, v: Heads, **options: Any) -> Heads:
+        """softmax(scale q k^T + bias) v, fused if this module may; the options are those of the function."""
+        return attend(q, k, v, fused=self.fused, **options)
 
     def split(self, x: Tokens) -> Heads:
         """[batch, token, dim] -> [batch, head, token, head_dim]."""

@@ -1,0 +1,353 @@
+"""W(t) = (1 - w) W_k + w W_{k+1}: a field whose weights move with time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from odevit.field.dynamics import Component, Dynamics, Field
+from odevit.field.vector_field import Branch, VectorField
+from odevit.tokens import Tokens
+
+BLENDS = ("linear", "constant")
+KEPT = 64
+"""How many fields between the knots are kept for the next call, at most."""
+
+Weights = Mapping[str, Tensor]
+Place = tuple[int, float]
+"""k and w: a share w of the way from knot k to the next one."""
+Made = dict[Any, VectorField]
+"""Fields between the knots, by their places."""
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """t -> (k, w): between which two knots a time lies, and how far from the first.
+
+    Linear weights run straight from knot to knot, constant ones are those of the last knot that was passed. Before the
+    first knot and after the last one the weights stand still.
+
+    Args:
+        times: of the knots, as shares of the horizon, increasing.
+        horizon: T.
+        blend: `linear` or `constant`.
+    """
+
+    times: tuple[float, ...]
+    horizon: float
+    blend: str
+
+    @classmethod
+    def of(cls, knots: int, horizon: float, blend: str, times: Sequence[float] | None = None) -> Timetable:
+        """Knots at the given times, or evenly: from 0 to T, or, for pieces, at the beginning of each T / K."""
+        parts = max(1, knots - 1 if blend == "linear" else knots)
+        return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
+
+    def __call__(self, t: float) -> Place:
+        # To twelve digits: a step that ends on a knot does so however its time was added up.
+        share = t / self.horizon
+        k = max(0, sum(time <= share + 1e-12 for time in self.times) - 1)
+        if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
+            return k, 0.0
+        return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
+
+    @property
+    def held_from(self) -> float:
+        """When the last knot is reached."""
+        return self.times[-1] * self.horizon
+
+
+class Change(nn.Module):
+    """W <- W + A B, v <- v + d: what a knot changes in a weight that all of them share. It begins as nothing.
+
+    Args:
+        field: whose weights are changed.
+        rank: of A B, the change of a matrix; 0 leaves matrices alone and changes the vectors only, None changes
+            matrices freely.
+    """
+
+    def __init__(self, field: VectorField, rank: int | None) -> None:
+        super().__init__()
+        for name, weight in named_weights(field).items():
+            if weight.ndim == 1 or rank is None:
+                self.register_parameter(_key(name), nn.Parameter(torch.zeros_like(weight)))
+            elif rank:
+                rows, columns = weight.flatten(1).shape
+                left = nn.init.orthogonal_(weight.new_empty(rows, min(rank, rows, columns)))
+                self.register_parameter(_key(name) + "_left", nn.Parameter(left))
+                right = weight.new_zeros(left.shape[1], columns)
+                self.register_parameter(_key(name) + "_right", nn.Parameter(right))
+
+    def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """What is added to the weights, by their names in the field; those that stay are left out."""
+        own = self._parameters
+        changes: dict[str, Tensor] = {}
+        for name in names:
+            if (vector := own.get(_key(name))) is not None:
+                changes[name] = vector
+            elif (left := own.get(_key(name) + "_left")) is not None:
+                changes[name] = left @ cast(Tensor, own[_key(name) + "_right"])
+        return changes
+
+    @torch.no_grad()
+    def approximate(self, wanted: Weights) -> None:
+        """Become the nearest change of this rank to the one that is wanted, by the singular values of each matrix."""
+        own = self._parameters
+        for name, value in wanted.items():
+            if (vector := own.get(_key(name))) is not None:
+                vector.copy_(value)
+            elif (left := own.get(_key(name) + "_left")) is not None:
+                u, s, v = torch.linalg.svd(value.flatten(1).float(), full_matrices=False)
+                root = s[: left.shape[1]].sqrt()
+                left.copy_(u[:, : len(root)] * root)
+                cast(Tensor, own[_key(name) + "_right"]).copy_(root[:, None] * v[: len(root)])
+
+
+class KnottedField(Field):
+    """dx/dt = G(x; W(t)) + F(x; W(t)) - leak (x - x0),  W(t) = (1 - w) W_k + w W_{k+1} + changes(t).
+
+    A knot is an ordinary field. Every weight runs through its values at the knots, straight or in steps; from the last
+    knot on it stands still, so that the equation is autonomous there and may have a rest point. Dropout masks are
+    drawn once for a trajectory and shared by all knots.
+
+    Args:
+        knots: K fields that are alike.
+        horizon: T.
+        blend: `linear` or `constant`; with constant pieces a step belongs to the piece in which its middle lies.
+        times: of the knots (or of the changes, where there is one knot), as shares of T; evenly unless given.
+        changes: what is added to the knots' weights over a timetable of its own: low-rank changes of one shared weight,
+            or vectors that move in more detail than matrices.
+    """
+
+    def __init__(
+        self,
+        knots: Iterable[VectorField],
+        horizon: float,
+        *,
+        blend: str = "linear",
+        times: Sequence[float] | None = None,
+        changes: Iterable[Change] = (),
+    ) -> None:
+        super().__init__()
+        self.knots = nn.ModuleList(knots)
+        self.changes = nn.ModuleList(changes)
+        single = len(self.knots) == 1
+        self.timetable = Timetable.of(len(self.knots), horizon, blend, None if single else times)
+        changing = times if single and self.changes else None
+        self.changing = Timetable.of(max(1, len(self.changes)), horizon, blend, changing)
+        first = self._knot(0)
+        self.dim = first.dim
+        self.leak, self.fade = first.leak, first.fade
+        self.autonomous_from = max(first.autonomous_from, self.timetable.held_from, self.changing.held_from)
+        self._kept = _Kept()
+
+    def begin_alike(self) -> None:
+        """Every knot as the first one: an autonomous field, which learns how much of the time it needs."""
+        for knot in self.knots[1:]:
+            knot.load_state_dict(self.knots[0].state_dict())
+
+    def at(self, t: float) -> VectorField:
+        return self._blended(t, _usable(self._shelf(), None))
+
+    def dynamics(self, x0: Tokens) -> Dynamics:
+        masks = {name: branch.draw_masks(x0, branch.rotation(x0)) for name, branch in self._knot(0).branches()}
+        kept = self._shelf()
+
+        def during(middle: float | None) -> dict[str, Component]:
+            # What a step makes it may use again. Longer than that weights with a gradient are not kept: a step that is
+            # recomputed in the backward pass has to make what it made the first time.
+            made: Made | None = None if middle is None else {}
+
+            def part(name: str) -> Component:
+                def component(x: Tensor, t: float, observer: Any) -> Tensor:
+                    branch = self._blended(t, _usable(kept, made), middle).components[name]
+                    return cast(Branch, branch)(x, t, observer, *masks[name])
+
+                return component
+
+            return {name: part(name) for name in masks}
+
+        return KnottedDynamics(
+            during(None), anchor=x0, leak=self.leak, fade=self.fade, during=during, place=self._piece
+        )
+
+    def describe(self) -> str:
+        table = self.changing if self.changes else self.timetable
+        kind = "changes" if self.changes else "knots"
+        return (
+            f"{self._knot(0).describe('x; W(t)')}, W(t) {table.blend} through {len(table.times)} {kind} "
+            f"and held from t = {max(self.timetable.held_from, self.changing.held_from):g} on"
+        )
+
+    def refusals(self, edges: Sequence[float]) -> list[str]:
+        t0, t1, steps = edges[0], edges[-1], len(edges) - 1
+        sentences = []
+        for table in (self.timetable, self.changing):
+            seen = [table((begin + end) / 2)[0] for begin, end in pairwise(edges)]
+            start = table(t0 + (t1 - t0) * 1e-9)[0]  # the piece that it starts into, should t0 be a border
+            skipped = abs(seen[-1] - start) + 1 - len(set(seen))
+            if table.blend == "constant" and skipped:
+                sentences.append(
+                    f"steps={steps} from t={t0:g} to t={t1:g} would skip {skipped} of the {len(table.times)} constant "
+                    f"pieces of weights, which end at t={table.horizon:g}; take steps no longer than a piece"
+                )
+        return sentences
+
+    def train(self, mode: bool = True) -> KnottedField:
+        # A captured graph changes weights without a trace; but nobody trains without calling this.
+        self._kept = _Kept()
+        return super().train(mode)
+
+    def _piece(self, t: float) -> tuple[int, int]:
+        """Between which knots and which changes a time lies."""
+        return self.timetable(t)[0], self.changing(t)[0]
+
+    def _knot(self, k: int) -> VectorField:
+        return cast(VectorField, self.knots[k])
+
+    def _blended(self, t: float, made: Made | None, middle: float | None = None) -> VectorField:
+        """The field at time t, or in the piece around `middle`: one of `made`, or a new one."""
+        time = middle if middle is not None and self.timetable.blend == "constant" else t
+        place = self.timetable(time)
+        if place[1] == 0.0 and not self.changes:
+            return self._knot(place[0])
+        change = self.changing(time)
+        key = (place, change, torch.is_grad_enabled())
+        field = None if made is None else made.get(key)
+        if field is None:
+            field = with_weights(self._knot(place[0]), self._weights(place, change))
+            if made is not None:
+                if len(made) >= KEPT:
+                    made.clear()
+                made[key] = field
+        return field
+
+    def _weights(self, place: Place, change: Place) -> dict[str, Tensor]:
+        weights = _between([named_weights(knot) for knot in self.knots[place[0] :][:2]], place[1])
+        if self.changes:
+            pair = [cast(Change, part).weights(weights) for part in self.changes[change[0] :][:2]]
+            for name, added in _between(pair, change[1]).items():
+                weights[name] = weights[name] + added.view_as(weights[name])
+        return weights
+
+    def _shelf(self) -> _Kept | None:
+        """What was kept for this call: blended weights are made once for all who ask for the same."""
+        jumps = self.timetable.blend == "constant" and not self.changes  # and has nothing to blend
+        if jumps or self.training or torch.compiler.is_compiling():
+            return None
+        if torch.is_grad_enabled():
+            # Who asks for gradients may change the weights, and a fused optimiser does so without a trace.
+            if any(weight.requires_grad for weight in self.parameters()):
+                self._kept = _Kept()
+            return None
+        if not self._kept.fits(self):
+            self._kept = _Kept(self)  # at once: another thread sees the old one or the new one
+        return self._kept
+
+
+@dataclass(frozen=True)
+class KnottedDynamics(Dynamics):
+    """The equation of a field whose weights move; `during` makes its components for a step with a given middle.
+
+    `place` says between which knots a time lies.
+    """
+
+    _: KW_ONLY
+    during: Callable[[float | None], Mapping[str, Component]]
+    place: Callable[[float], tuple[int, int]]
+
+    def within(self, t0: float, t1: float) -> Dynamics:
+        return replace(self, components=self.during((t0 + t1) / 2))
+
+    def plus(self, name: str, component: Component) -> Dynamics:
+        during = self.during
+        more = replace(self, during=lambda middle: {**during(middle), name: component})
+        return super(KnottedDynamics, more).plus(name, component)
+
+    def turns(self, t0: float, t1: float) -> bool:
+        return super().turns(t0, t1) or self.place(t0) != self.place(t1)
+
+
+def with_weights(module: M, weights: Weights, prefix: str = "") -> M:
+    """A copy of a module that computes with these tensors, by the names of its parameters.
+
+    Only the tree is new: nothing is exchanged in the module itself, which other threads may be using. The tensors are
+    its buffers, so that it can be moved and cast, and gradients reach whatever they were made of.
+    """
+    if "forward" in vars(module):
+        raise ValueError(
+            f"a {type(module).__name__} has a forward of its own, as Accelerate gives modules whose weights it moves: "
+            "it would not see the weights between knots. Load the model whole, without offloading or device_map='auto'"
+        )
+    copy = object.__new__(type(module))
+    copy.__dict__.update(module.__dict__)
+    own = module._parameters
+    given = {name: weights[prefix + name] for name, weight in own.items() if weight is not None}
+    copy.__dict__["_parameters"] = {name: None for name in own if name not in given}
+    copy.__dict__["_buffers"] = module._buffers | given
+    copy.__dict__["_modules"] = {
+        name: None if part is None else with_weights(part, weights, f"{prefix}{name}.")
+        for name, part in module._modules.items()
+    }
+    return copy
+
+
+class _Kept:
+    """Blended fields, as long as no weight has changed. No part of the field: neither copied nor saved with it."""
+
+    def __init__(self, owner: nn.Module | None = None) -> None:
+        self.stamp = [] if owner is None else _stamp(owner)
+        # As long as the weights of that moment are held here, no others can come to lie where they lay.
+        self.held = [] if owner is None else [weight.detach() for weight in owner.parameters()]
+        self.made: tuple[Made, Made] = ({}, {})
+        """What was made outside of inference mode, which can be differentiated by others, and within it."""
+
+    def fits(self, owner: nn.Module) -> bool:
+        return self.stamp == _stamp(owner)
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
+
+def _stamp(owner: nn.Module) -> list[int]:
+    """Where every weight lies and how often it was changed, by hand: `parameters()` takes as long as a small step."""
+    stamp, modules = [], [owner]
+    for module in modules:
+        modules += [part for part in module._modules.values() if part is not None]
+        for weight in module._parameters.values():
+            if weight is not None:
+                stamp += [weight.data_ptr(), 0 if weight.is_inference() else weight._version]
+    return stamp
+
+
+def _usable(kept: _Kept | None, made: Made | None) -> Made | None:
+    """Where to look for a field and to leave it: with what is kept, or, where it may not be kept, with `made`.
+
+    What was made with a gradient, or within a function transform (jvp, vmap), means nothing to anybody else.
+    """
+    if kept is None or torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return made
+    return kept.made[torch.is_inference_mode_enabled()]
+
+
+def _between(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:
+    """(1 - w) of the first and w of the second. Between equals lerp gives the same to the last bit."""
+    if w == 0.0:
+        return dict(pair[0])
+    first, second = pair
+    return {name: torch.lerp(weight, second[name], w) for name, weight in first.items()}
+
+
+def named_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The weights of a module by name."""
+    return dict(module.named_parameters(remove_duplicate=False))
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "_")
