@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,92 +11,214 @@ import torch
 from torch import Tensor
 
 from odevit.depth.meaning import DEPTHS, Depth, refuse
-from odevit.field.dynamics import Field
-from odevit.solver import FixedStepSolver, Save, Solution, Solver, Stats, Way, anderson, solve
+from odevit.errors import Expected, OdeVitWarning, number, whole
+from odevit.field.dynamics import Dynamics, Field
+from odevit.solver import (
+    MOST_STEPS,
+    RESTLESS,
+    SEARCHES,
+    FixedPoint,
+    FixedStepSolver,
+    Save,
+    Solution,
+    Solver,
+    Stats,
+    Way,
+    implicit,
+    jacobian_size,
+    phantom,
+    solve,
+)
 from odevit.tokens import Tokens
 
 WARM_UP = 6
 """Steps along the trajectory, to the horizon, before the search begins.
 
 A field may have several rest points. The one that is meant is the one whose basin the image lies in; a few coarse steps
-of the model's own lead there, and Anderson's method then finds the bottom.
+of the model's own lead there, and the search then finds the bottom.
 """
-SEARCH = 60
-"""Evaluations after which the search ends."""
-RESTLESS = 1e-2
-"""|g(x) - x| / |x| above which a state counts as not at rest."""
+GRADIENTS = ("implicit", "phantom", "unrolled")
+NOT_LEARNED_FROM = (
+    "Some samples of a batch did not come to rest in training: they have no gradient of a rest point, and are not "
+    "learned from. Where there are many, more depth.iterations, depth.jacobian=0.1 or a smaller learning rate help"
+)
+"""Without numbers that change: Python says the same sentence once."""
 
 
 @DEPTHS.register("equilibrium")
 class EquilibriumDepth(Depth):
-    """x* = step(x*), by Anderson's method: where the trajectory would end if it never stopped.
+    """x* = step(x*): where the trajectory would end if it never stopped. A deep equilibrium model (Bai et al. 2019).
 
     `step` is one step of the model's own solver, with its own length: x* is what the model comes to when it is given
     more and more of its steps. Runge-Kutta and exponential methods stand still exactly where f(x*) = 0; a splitting
     does so a little beside it, and the distance falls with the length of the step. Another solver names another map:
-    solver="exponential_euler" gives the rest point of the equation itself.
+    solver="exponential_euler" gives the rest point of the equation itself, and with long steps the map of the paper,
+    x = x0 + N(x) / leak. The leak is what Bai et al. call input injection: without it x* would not know the image.
 
-    It is a deep equilibrium model (Bai et al. 2019) with the weights of an ODE: where trajectories have come to rest,
-    the same checkpoint gives the same answers. Inference only; train with depth="ode".
+    The survey has it as an infinitely deep Transformer with shared weights, solved for its fixed point, with gradients
+    that need no way back through the iterations. Here the weights are those of an ODE: where trajectories come to rest,
+    a checkpoint answers alike with depth="ode" and depth="equilibrium", whichever it was trained with. And every sample
+    searches for itself, from a point on its own trajectory instead of zero.
+
+    What was not found is said: `Solution.residual` has |step(x) - x| / |x| of every sample, `failure` counts those that
+    did not come to rest, and the state is the best one on the way. In training such samples have no gradient of a rest
+    point and get none; while others of the batch do, that is a `notice` and a warning and no failure.
+
+    Args:
+        search: how x* is found, and the implicit gradient: see `SEARCHES`.
+        tolerance: of the residual |step(x) - x| / |x|.
+        iterations: the most evaluations of the step that a search makes.
+        gradient: `implicit`, by the implicit function theorem, with memory for one step; `phantom`, that of
+            `phantom_steps` steps from x*; `unrolled`, no search in training, but `iterations` plain steps.
+        phantom_steps, damping: k and tau in x <- (1 - tau) x + tau step(x).
+        jacobian: weight of |J|_F^2 / numel at x*, J that of the forcing, in the loss (Bai et al. 2021): it keeps rest
+            points easy to find while weights grow.
     """
 
-    trainable = False
+    rules = {  # noqa: RUF012 (a mapping of the class, like that of every depth)
+        "search": Expected(f"one of {', '.join(SEARCHES)}", lambda name: name in SEARCHES),
+        "tolerance": number(above=0, most=1e-2),
+        "iterations": whole(1, MOST_STEPS),
+        "gradient": Expected(f"one of {', '.join(GRADIENTS)}", lambda name: name in GRADIENTS),
+        "phantom_steps": whole(1, MOST_STEPS),
+        "damping": number(above=0, most=1),
+        "jacobian": number(least=0),
+    }
     shares_field = True
+    fixed_graph = False
 
-    def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
+    def __init__(
+        self,
+        make_field: Callable[[], Field],
+        way: Way,
+        *,
+        search: str = "anderson",
+        tolerance: float = 1e-4,
+        iterations: int = 60,
+        gradient: str = "implicit",
+        phantom_steps: int = 5,
+        damping: float = 1.0,
+        jacobian: float = 0.0,
+    ) -> None:
         super().__init__(make_field, way)
         self.field = make_field()
+        self.search, self.tolerance, self.iterations = search, tolerance, iterations
+        self.gradient, self.phantom_steps, self.damping = gradient, phantom_steps, damping
+        self.jacobian = jacobian
 
     def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way:
         """Another map to iterate, its step as long as the model's own; `steps` is the most that the search takes."""
         if horizon is not None:
             refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
-        most = SEARCH if steps is None else steps
+        most = self.iterations if steps is None else steps
         return Way(self.way.solver if solver is None else solver, most, most * self.way.step)
 
-    @torch.no_grad()
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
         way = way or self.choose(None, None, None)
-        self._refuse(way, options)
-        approach = solve(self.field, x0, solver=self.way.method, steps=WARM_UP, t1=self.way.horizon)
-        method = way.method
+        learning = torch.is_grad_enabled()
+        self._refuse(way, options, learning)
+        method, to, search = way.method, self._approach(), SEARCHES[self.search]
         assert isinstance(method, FixedStepSolver)  # others are refused
+        dynamics = self.field.dynamics(x0)  # once: dropout has one mask for the whole search
 
-        def step(x: Tensor, samples: Tensor) -> Tensor:
-            return method.step(self.field.dynamics(x0[samples]), x, self.way.horizon, way.step).to(x.dtype)
+        def step(x: Tensor, of: Dynamics = dynamics) -> Tensor:
+            return method.step(of, x, to.horizon, way.step).to(x.dtype)
 
-        rest = anderson(step, approach.state, iterations=way.steps)
-        cost = method.evaluations(len(self.field.dynamics(x0[:1]).components))
-        evaluations = rest.evaluations * cost + approach.stats.nfe
-        restless = int((rest.residual > RESTLESS).sum())
-        failure = (
-            f"No rest point was found for {restless} of {len(x0)} samples; their state is the one with the smallest "
-            "velocity on the way. See where they go with depth='ode' and a long horizon."
-        )
+        def step_of(x: Tensor, samples: Tensor) -> Tensor:
+            if len(samples) == len(x0):
+                return step(x)
+            if not self.field.training:
+                return step(x, self.field.dynamics(x0[samples]))
+            # Everybody goes along: masks belong to their samples, and a compiled field wants batches of one size.
+            return step(begin.index_copy(0, samples, x))[samples]
+
+        unrolled = learning and self.gradient == "unrolled"
+        path, most = (way, 1) if unrolled else (to, way.steps)
+        with torch.set_grad_enabled(unrolled):
+            near = solve(
+                dynamics,
+                x0,
+                solver=path.method,
+                steps=path.steps,
+                t1=path.horizon,
+                checkpoint=unrolled and self.gradient_checkpointing and self.field.training,
+            )
+        begin = near.state.detach()
+        rest = search(step_of, begin, tolerance=self.tolerance, iterations=most)
+        calm = rest.residual <= RESTLESS * self.tolerance
+        failure, notice = self._failure(rest, calm, way), None
+        state, costs = rest.state, {}
+        if learning:
+            state = near.state if unrolled else self._with_gradient(step, rest.state, calm, way)
+            if failure and self.field.training and calm.any():
+                failure, notice = None, failure
+                warnings.warn(NOT_LEARNED_FROM, OdeVitWarning, stacklevel=2)
+            if self.jacobian and self.field.training:
+                size = jacobian_size(lambda x: dynamics.forcing(x, to.horizon), state)
+                costs["jacobian"] = self.jacobian * size
+        cost = method.evaluations(len(dynamics.components)) + method.restart
+        evaluations = rest.evaluations * cost + near.stats.nfe
         return Solution(
-            state=rest.state,
+            state=state,
             time=math.inf,
             stats=Stats(nfe=int(evaluations.max()), steps=int(rest.evaluations.max())),
+            costs=costs,
             evaluations=evaluations,
-            failure=failure if restless else None,
+            residual=rest.residual,
+            failure=failure,
+            notice=notice,
             way=way,
         )
 
     def describe(self) -> str:
-        return "the rest point of dx/dt = G(x) + F(x) - leak (x - x0)"
+        return f"the rest point of {self.field.describe()}"
 
     def export_problem(self, way: Way) -> str | None:
         return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
-    def _refuse(self, way: Way, options: dict[str, Any]) -> None:
+    def _with_gradient(self, step: Callable[[Tensor], Tensor], x: Tensor, calm: Tensor, way: Way) -> Tensor:
+        """x*, with the gradient that was chosen; who is not at rest has none."""
+        if self.gradient == "phantom":
+            state = phantom(step, x, steps=self.phantom_steps, damping=self.damping)
+        else:
+            state = implicit(step, x, SEARCHES[self.search], tolerance=self.tolerance, iterations=way.steps)
+        return torch.where(calm.view(-1, *[1] * (x.ndim - 1)), state, x)
+
+    def _failure(self, rest: FixedPoint, calm: Tensor, way: Way) -> str | None:
+        """Who did not come to rest, as a sentence."""
+        restless = int((~calm).sum())
+        if restless == 0:
+            return None
+        return (
+            f"No rest point was found for {restless} of {len(calm)} samples in {way.steps} evaluations: residuals up "
+            f"to {float(rest.residual.max()):.2g}, where {self.tolerance:g} was asked for. Their state is the one with "
+            "the smallest velocity on the way. See where they go with depth='ode' and a long horizon."
+        )
+
+    def _approach(self) -> Way:
+        """How to come near: coarsely, or, where the field knows the time, in the model's steps until it no longer does.
+
+        An equation that moves in time has to be followed on its way: only what is left of it at the end has a rest.
+        """
+        own, since = self.way, self.field.autonomous_from
+        if not 0.0 < since < math.inf:
+            return own.but(steps=WARM_UP)
+        steps = max(own.steps, math.ceil(since / own.step - 1e-9))
+        return own.but(steps=steps, horizon=steps * own.step)
+
+    def _refuse(self, way: Way, options: dict[str, Any], learning: bool) -> None:
         problems = [
             f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
             for method in {type(self.way.method), type(way.method)}
             if not issubclass(method, FixedStepSolver)
         ]
-        if self.field.training:
-            problems.append("there is no gradient through the search; call model.eval(), and train with depth='ode'")
+        moving = 0.0 < self.field.autonomous_from < math.inf
+        if moving and learning and self.field.training and self.gradient != "unrolled":
+            problems.append(
+                "the weights of this field move in time, and only the last ones are there at rest: the others would "
+                "have no gradient; train with depth='ode', or with depth.gradient=unrolled"
+            )
         keep = Save.parse(options.get("save"))
         if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")

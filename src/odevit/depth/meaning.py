@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from torch import nn
 
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, Expected, option_problems
 from odevit.field.dynamics import Field
 from odevit.registry import Registry
-from odevit.solver import Penalty, Save, Solution, Solver, Stop, Way
-from odevit.tokens import Logits, Tokens
+from odevit.solver import Penalty, Recompute, Save, Solution, Solver, Stop, Way
+from odevit.tokens import Logits, TokenLayout, Tokens
 
 DEPTHS: Registry[type[Depth]] = Registry("depth")
 
@@ -26,7 +27,13 @@ class Depth(nn.Module, ABC):
     Args:
         make_field: makes one field; a depth calls it once for every different field that it has.
         way: how it integrates unless told otherwise; `way.steps` is also the number of layers of a stack.
+
+    What only this meaning of depth knows are further keyword arguments, with defaults and with `rules`. A configuration
+    keeps those that are given under `depth_options`.
     """
+
+    rules: ClassVar[Mapping[str, Expected]] = {}
+    """Its options, and what each should be."""
 
     trainable: ClassVar[bool] = True
     """Whether there is a gradient through it."""
@@ -34,14 +41,26 @@ class Depth(nn.Module, ABC):
     """Whether it follows x(t) of one field, which can be integrated in any way, read anywhere and analysed."""
     shares_field: ClassVar[bool] = False
     """Whether it has one field, around which other depths that have one can take its place."""
+    fixed_graph: bool = True
+    """Whether training computes the same for every batch of a shape, so that a captured step can be replayed."""
+    layout: TokenLayout | None = None
+    """Where the tokens of an image of the model's own size stand, once it was told."""
 
     field: Field
 
     def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
         super().__init__()
         self.way = way
-        # Set by Hugging Face's gradient_checkpointing_enable().
+        # Set by Hugging Face's gradient_checkpointing_enable(), and the second with its options.
         self.gradient_checkpointing = False
+        self._gradient_checkpointing_func: partial[Any] | None = None
+
+    @property
+    def recompute(self) -> Recompute:
+        """Whether steps are computed again in the backward pass; the options for that, where there are any."""
+        if not (self.gradient_checkpointing and self.training):
+            return False
+        return True if self._gradient_checkpointing_func is None else self._gradient_checkpointing_func.keywords or True
 
     @abstractmethod
     def forward(
@@ -56,6 +75,21 @@ class Depth(nn.Module, ABC):
         read: Callable[[Tokens], Logits] | None = None,
     ) -> Solution:
         """Carry the embedded image from 0 to T, in the depth's own way or another; the options are those of `solve`."""
+
+    def arrange(self, layout: TokenLayout) -> None:
+        """Hear where the tokens of an image of the model's own size stand; a subclass refuses what it cannot use."""
+        self.layout = layout
+
+    def begin(self) -> None:
+        """Set the first values of its own parameters, once those of its parts are set.
+
+        Only with transformers' initialisers, which leave alone what came from a checkpoint.
+        """
+
+    @classmethod
+    def option_problems(cls, options: Mapping[str, Any]) -> list[str]:
+        """What is wrong with its options, as sentences; a subclass adds what is wrong with several together."""
+        return option_problems("depth_options", options, cls.rules, "this depth")
 
     @abstractmethod
     def describe(self) -> str:

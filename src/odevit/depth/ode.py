@@ -31,14 +31,14 @@ class OdeDepth(Depth):
             solver=way.method,
             steps=way.steps,
             t1=float(way.horizon),
-            checkpoint=self.gradient_checkpointing and self.training and way.is_fixed,
+            grid=way.grid,
+            checkpoint=self.recompute if way.is_fixed else False,
             **options,
         )
         return replace(solution, way=way)
 
     def describe(self) -> str:
-        leak = getattr(self.field, "leak", 0.0)
-        return "dx/dt = G(x) + F(x)" + (f" - {leak:g} (x - x0)" if leak else "")
+        return self.field.describe()
 
     def export_problem(self, way: Way) -> str | None:
         if way.is_fixed:

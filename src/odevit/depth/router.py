@@ -1,0 +1,112 @@
+"""score(x) -> who goes on: which patches take part in a recursion, and how much of it they take over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from odevit.registry import Registry
+from odevit.tokens import Tokens
+
+ROUTERS: Registry[type[Router]] = Registry("router")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Who takes part in a recursion, and how much the change of each patch counts.
+
+    Args:
+        groups: samples (None is all of them), and the numbers of the patches that go on [samples, k]: the samples of a
+            group keep equally many.
+        weights: w of every patch [batch, patch].
+        cost: what the router adds to the loss, before its weight.
+    """
+
+    groups: Iterable[tuple[Tensor | None, Tensor]]
+    weights: Tensor
+    cost: Tensor
+
+
+class Router(nn.Module, ABC):
+    """Scores [recursion] of every patch, a linear map of it, and what follows from them."""
+
+    price: ClassVar[float]
+    """The weight of its cost, unless another is given."""
+    fixed_graph: ClassVar[bool] = True
+    """Whether it is known beforehand how many tokens go on."""
+
+    def __init__(self, dim: int, recursions: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(dim, recursions, bias=False)
+
+    @abstractmethod
+    def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], Turn]:
+        """(patches, number of the recursion) -> turn, for one pass; `capacities` are how many patches go on at most."""
+
+
+@ROUTERS.register("expert")
+class ExpertChoice(Router):
+    """Every recursion takes the k patches with the highest u = sigmoid(v_r x), among those of the one before; w = u.
+
+    The cost is the cross entropy of u with having been taken, the mean over those who might have been, summed over the
+    recursions. An image is seen whole, so that inference chooses as training did.
+    """
+
+    price = 1e-3
+
+    def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], Turn]:
+        taken: Tensor | None = None
+
+        def turn(x: Tokens, number: int) -> Turn:
+            nonlocal taken
+            scores = F.linear(x, self.scores.weight[number]).float()
+            if taken is None:
+                taken = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            candidates = scores.gather(1, taken)
+            best = candidates.topk(capacities[number], dim=1).indices.sort(dim=1).values  # as they stand in the image
+            target = torch.zeros_like(candidates).scatter(1, best, 1.0)
+            taken = taken.gather(1, best)
+            return Turn([(None, taken)], scores.sigmoid(), F.binary_cross_entropy_with_logits(candidates, target))
+
+        return turn
+
+
+@ROUTERS.register("token")
+class TokenChoice(Router):
+    """Every patch chooses its depth at the first recursion, argmax_i p_i, p = softmax(V x); w = 1, at its last w = p_i.
+
+    The cost is R sum_i f_i mean p_i, f_i the share of patches with depth i: the least, 1, where depths are used evenly.
+    """
+
+    price = 0.1
+    fixed_graph = False
+
+    def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], Turn]:
+        depth = gate = torch.empty(0)
+
+        def turn(x: Tokens, number: int) -> Turn:
+            nonlocal depth, gate
+            cost = x.new_zeros(())
+            if number == 0:
+                p = self.scores(x).float().softmax(dim=-1)
+                gate, depth = p.max(dim=-1)
+                shares = F.one_hot(depth, p.shape[-1]).float().mean(dim=(0, 1))
+                cost = p.shape[-1] * (shares * p.mean(dim=(0, 1))).sum()
+            going = depth >= number
+            return Turn(alike(going), torch.where(depth == number, gate, 1.0), cost)
+
+        return turn
+
+
+def alike(going: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+    """[batch, patch] -> samples that keep equally many patches, and which: no padding, so that none sees another."""
+    counts = going.sum(dim=1)
+    for count in counts.unique().tolist():
+        samples = (counts == count).nonzero().squeeze(1)
+        yield samples, going[samples].nonzero()[:, 1].view(len(samples), count)

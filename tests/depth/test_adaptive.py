@@ -1,0 +1,60 @@
+"""What all depths that adapt have in common: a pipeline runs them, and what they cannot do they say."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import pipeline
+
+from odevit import OdeViTForImageClassification, load
+from odevit.train.compose import compose_recipe
+from odevit.train.trainer import OdeViTTrainer
+from tests.model.tiny import tiny_config, tiny_images, tiny_model
+from tests.pictures import drawn
+
+SYSTEMS = ["universal", "universal-act", "recurrent-depth", "recursions-expert", "recursions-token"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_system_by_its_name_runs_in_a_pipeline_and_has_no_trajectory(system, tmp_path):
+    settings = compose_recipe([f"system={system}"]).model_settings()
+    asked = {key: settings[key] for key in ("depth", "depth_options")}
+    OdeViTForImageClassification(tiny_config(**asked)).eval().save_pretrained(tmp_path)
+    answers = pipeline("image-classification", model=str(tmp_path))(drawn("circle", 0))
+    assert sum(answer["score"] for answer in answers) == pytest.approx(1.0, abs=1e-4)
+    with pytest.raises(ValueError, match=r"it has no trajectory to follow, since it obeys no single equation"):
+        load(tmp_path).field  # noqa: B018 (what odevit analyze asks for first)
+
+
+@pytest.mark.parametrize("depth", ["universal", "recurrent", "recursions"])
+def test_checkpointing_changes_no_gradient(depth):
+    model, images, labels = tiny_model(depth=depth, hidden_dropout=0.2).train(), tiny_images(), torch.tensor([0, 1, 2])
+    gradients = []
+    for enable in (model.gradient_checkpointing_disable, model.gradient_checkpointing_enable):
+        enable()
+        torch.manual_seed(3)
+        model.zero_grad()
+        model(images, labels).loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "captured"),
+    [
+        ({"depth": "stacked"}, True),
+        ({"depth": "universal"}, True),
+        ({"depth": "recurrent"}, False),
+        ({"depth": "recursions"}, True),
+        ({"depth": "recursions", "depth_options": {"router": "token"}}, False),
+    ],
+)
+def test_a_depth_without_a_fixed_graph_is_not_captured(settings, captured, monkeypatch):
+    monkeypatch.setattr("odevit.train.trainer.CapturedStep", lambda *_: SimpleNamespace(fits=lambda _: True))
+    network = tiny_model(**settings)
+    monkeypatch.setattr("transformers.Trainer.__init__", lambda *_, **__: None)
+    train = SimpleNamespace(capture=True, ema=0, precision="fp32", weights={}, penalties={})
+    task = SimpleNamespace(network=network, batches=None, validation=None, recipe=SimpleNamespace(train=train))
+    trainer = OdeViTTrainer(task, SimpleNamespace(output_dir="checkpoints"))
+    trainer.args = SimpleNamespace(device=SimpleNamespace(type="cuda"), world_size=1)
+    assert trainer._can_capture({"pixel_values": tiny_images()}) is captured
