@@ -3,6 +3,7 @@
 import pytest
 
 from odevit import OdeViTConfig
+from odevit.depth import DEPTHS
 from odevit.errors import ConfigError
 from tests.model.tiny import tiny_config
 
@@ -15,7 +16,7 @@ def test_all_problems_are_reported_together():
     assert any("unknown solver 'eulr'" in each and "Did you mean 'euler'" in each for each in problems)
     assert any("unknown attention 'dott'; known: cosine, dot, hopfield, l2" in each for each in problems)
     assert any("unknown norm 'centre'" in each and "Did you mean 'center'" in each for each in problems)
-    assert any("unknown depth 'odd'; known: equilibrium, ode, stacked" in each for each in problems)
+    assert any(f"unknown depth 'odd'; known: {', '.join(sorted(DEPTHS))}" in each for each in problems)
     assert any("steps=0; expected a whole number, at least 1" in each for each in problems)
     assert any("horizon=-1; expected a number > 0" in each for each in problems)
 
@@ -30,10 +31,33 @@ def test_all_problems_are_reported_together():
         ({"num_register_tokens": 0, "register_positions": True}, r"num_register_tokens=0"),
         ({"image_mean": [0.5]}, r"image_mean=\[0.5\]; expected 3 numbers"),
         ({"drop_path": 1.0}, r"drop_path=1.0; expected a probability"),
+        ({"output_dropout": -0.1}, r"output_dropout=-0.1; expected a probability"),
         ({"steps": 2.5}, r"steps=2.5; expected a whole number"),
         ({"steps": True}, r"steps=True; expected a whole number"),
         ({"hiden_size": 64}, r"unknown key 'hiden_size'. Did you mean 'hidden_size'"),
+        ({"activation": "tanh"}, r"unknown activation 'tanh'; known: gelu, gelu_tanh, quick_gelu, relu, silu"),
+        ({"activation": None}, r"unknown activation None"),
+        ({"gated": None}, r"gated=None; expected true or false"),
+        ({"rope_theta": 0.5}, r"rope_theta=0.5; expected 0 or a number > 1"),
+        ({"rope_theta": 100.0, "attention": "l2"}, r"rope_theta=100.0 needs attention='dot' or 'cosine', not 'l2'"),
+        ({"qk_norm": True, "attention": "hopfield"}, r"qk_norm=True needs attention='dot' or 'cosine', not 'hopfield'"),
+        ({"rope_theta": 100.0, "num_attention_heads": 16}, r"4 does not divide the 2 channels of one"),
         ({"init": "xavier"}, r"unknown init 'xavier'; known: normal, spectral"),
+        ({"knots": 0}, r"knots=0; expected a whole number, at least 1"),
+        ({"knots": 2, "blend": "liner"}, r"unknown blend 'liner'; known: constant, linear. Did you mean 'linear'"),
+        ({"knots": 3}, r"knots=3, but steps=2: some knots would be passed over; expected knots <= steps"),
+        ({"vector_knots": 3}, r"vector_knots=3, but steps=2"),
+        (
+            {"knots": 2, "knot_times": [0.5, 0.5]},
+            r"knot_times=\[0.5, 0.5\]; expected 2 increasing shares of the horizon",
+        ),
+        ({"knots": 2, "knot_times": [0.0, 1.5]}, r"knot_times=.*each a number >= 0 and <= 1"),
+        ({"knots": 2, "knot_times": [0.0]}, r"knot_times=\[0.0\]; expected 2 increasing shares"),
+        ({"rank": 4}, r"rank=4, but knots=1 has nothing to change; pass knots=12"),
+        ({"rank": 4, "knots": 2, "vector_knots": 2}, r"leave vector_knots out"),
+        ({"fade": 0.1}, r"fade=0.1 and leak=1.0: a leak rests on its own; pass leak=0 or fade=0"),
+        ({"fade": -0.1, "leak": 0.0}, r"fade=-0.1; expected a number >= 0"),
+        ({"knots": 2, "depth": "stacked"}, r"knots=2, but depth='stacked' has no time for it to matter in"),
     ],
 )
 def test_each_problem_says_what_was_given_and_what_to_do(settings, message):

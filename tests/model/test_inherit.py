@@ -7,7 +7,7 @@ import transformers as hf
 from odevit import get_ode_model
 from odevit.distill import Teacher
 from odevit.model.anatomy import find_place
-from tests.model.zoo import TINY, WIDE, LikeTimm, images, make
+from tests.model.zoo import WIDE, LikeTimm, images, make
 
 CALLED = {
     "vit": ("attention.q_proj", "attention.o_proj", "mlp.fc1", "layernorm_before"),
@@ -76,32 +76,20 @@ def test_a_layer_scale_is_multiplied_in_or_kept():
     torch.testing.assert_close(kept.components["attention"].residual_scale, scales)
 
 
-@pytest.mark.parametrize("name", ["vit", "vit-classifier", "deit", "dinov2", "odevit"])
+@pytest.mark.parametrize("name", ["vit", "vit-classifier", "deit", "dinov2", "dinov3", "clip", "siglip", "odevit"])
 def test_equal_blocks_are_one_field(name):
     """One Lie-Trotter step of length 1 is a block, so the mean of equal blocks walks as the teacher does."""
     model, pixels = equal_blocks(make(name)), images()
     student = get_ode_model(model, init="average", horizon=None, steps=3)
     states = student.states(pixels).states
     for x, h in zip(states, Teacher(model).states(pixels), strict=True):
-        torch.testing.assert_close(x, h, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(x, h, atol=1e-5 * h.abs().max().item(), rtol=0)
 
 
 def test_equal_blocks_with_fused_qkv():
     model, pixels = equal_blocks(LikeTimm().eval()), images()
     student = get_ode_model(model, init="average", horizon=None, steps=3)
     torch.testing.assert_close(student(pixels), model(pixels), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["clip", "siglip", "dinov3"])
-def test_the_others_begin_near_their_teacher(name):
-    """Their activation or their positions are not the field's: a start, not a copy."""
-    model, pixels = equal_blocks(make(name)), images()
-    far = Teacher(model).states(pixels)[-1]
-    away = [
-        (get_ode_model(model, init=init, horizon=None, steps=3, positions=False).states(pixels).state - far).norm()
-        for init in ("average", "spectral")
-    ]
-    assert away[0] < 0.5 * away[1]
 
 
 def test_what_differs_is_said():
@@ -115,9 +103,10 @@ def test_what_differs_is_said():
         get_ode_model(make("vit"), init="average", mlp_ratio=2.0)
     with pytest.raises(ValueError, match=r"the field has no .*q_proj.bias.*; pass bias=True"):
         get_ode_model(make("vit"), init="average", bias=False)
-    gated = hf.Dinov2Model(hf.Dinov2Config(**TINY, use_swiglu_ffn=True)).eval()
-    with pytest.raises(ValueError, match=r"parts that a field has not: mlp.gate_proj.weight"):
-        get_ode_model(gated, init="average")
+    with pytest.raises(ValueError, match=r"the field has no .*gate_proj.bias, the teacher has; pass gated=True"):
+        get_ode_model(make("dinov2-gated"), init="average", gated=False)
+    with pytest.raises(ValueError, match=r"the teacher's blocks have no components.mlp.body.gate_proj.weight"):
+        get_ode_model(make("vit"), init="average", gated=True)
 
 
 def test_biases_that_the_teacher_lacks_are_zero():

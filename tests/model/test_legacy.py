@@ -47,6 +47,7 @@ def test_a_student_saved_again_has_todays_format(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json",
         "model.safetensors",
+        "odevit_classes.py",
         "preprocessor_config.json",
     }
     again = AutoModelForImageClassification.from_pretrained(tmp_path)

@@ -1,6 +1,9 @@
 """A folder is complete in itself: weights, config, processor; nothing is fetched, nothing is guessed."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,9 +19,11 @@ from transformers import (
     pipeline,
 )
 
-from odevit import OdeViTForImageClassification, OdeViTModel, __version__
+from odevit import OdeViTForImageClassification, OdeViTModel, __version__, get_ode_model
 from odevit.field import Projection
 from tests.model.tiny import tiny_images, tiny_model
+
+FILES = ("config.json", "model.safetensors", "preprocessor_config.json")
 
 
 def projections(model):
@@ -29,13 +34,16 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-@pytest.mark.parametrize("overrides", [{}, {"depth": "stacked"}, {"attention": "hopfield", "time_conditioned": True}])
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"depth": "stacked"}, {"attention": "hopfield", "time_conditioned": True}, {"knots": 2, "rank": 3}],
+)
 def test_save_load_save_gives_the_same_bytes(tmp_path, overrides):
     model = tiny_model(id2label={i: f"class {i}" for i in range(5)}, **overrides)
     model.save_pretrained(tmp_path / "a")
     again = OdeViTForImageClassification.from_pretrained(tmp_path / "a")
     again.save_pretrained(tmp_path / "b")
-    assert set(contents(tmp_path / "a")) == {"config.json", "model.safetensors", "preprocessor_config.json"}
+    assert set(contents(tmp_path / "a")) == {*FILES, "odevit_classes.py"}
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     images = tiny_images()
     torch.testing.assert_close(model(images).logits, again(images).logits, rtol=1e-6, atol=1e-6)
@@ -72,6 +80,50 @@ def test_pipeline_from_a_folder(tmp_path):
     assert {each["label"] for each in found} == set(labels.values())
     for each in found:
         assert each["score"] == pytest.approx(probabilities[int(each["label"][-1])].item(), abs=1e-5)
+
+
+WITHOUT_IMPORT = """
+import json, sys
+from pathlib import Path
+from transformers import AutoModel, AutoModelForImageClassification, pipeline
+
+model, student, picture, out, results = sys.argv[1:]
+found = {"refusals": [], "labels": []}
+for folder in (model, student):
+    try:
+        pipeline("image-classification", folder)
+    except ValueError as error:
+        found["refusals"].append(str(error))
+found["imported by then"] = "odevit" in sys.modules
+for folder in (model, student):
+    classify = pipeline("image-classification", folder, trust_remote_code=True)
+    found["labels"].append([type(classify.model).__name__, classify(picture, top_k=1)[0]["label"]])
+classify.model.save_pretrained(out)
+# Once it is loaded, odevit is known, and nothing needs to be trusted any more.
+autos = (AutoModel, AutoModelForImageClassification)
+found["afterwards"] = [type(auto.from_pretrained(model)).__name__ for auto in autos]
+Path(results).write_text(json.dumps(found))
+"""
+
+
+def test_pipeline_without_importing_odevit(tmp_path):
+    names = {"id2label": {0: "cat", 1: "dog"}, "label2id": {"cat": 0, "dog": 1}}
+    model = tiny_model(depth="stacked", num_labels=2, **names)
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([0.0, 50.0]))
+    model.save_pretrained(tmp_path / "model")
+    get_ode_model(model, steps=2, horizon=1.0).save_pretrained(tmp_path / "student")
+    Image.new("RGB", (20, 30)).save(tmp_path / "grey.png")
+    words = [str(tmp_path / name) for name in ("model", "student", "grey.png", "again", "results.json")]
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", WITHOUT_IMPORT, *words]
+    subprocess.run(command, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, check=True)
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert all("pass the argument `trust_remote_code=True`" in refusal for refusal in found["refusals"])
+    assert (len(found["refusals"]), found["imported by then"]) == (2, False)
+    assert found["labels"] == [["OdeViTForImageClassification", "dog"], ["OdeStudent", "dog"]]
+    assert found["afterwards"] == ["OdeViTModel", "OdeViTForImageClassification"]
+    assert set(contents(tmp_path / "again")) == {*FILES, "odevit_classes.py"}, "no source of ours is copied"
 
 
 def test_the_processor_resizes_to_the_model(tmp_path):
@@ -111,3 +163,25 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**config, "attention": "dot"}))
     with pytest.raises(ValueError, match=r"1 weights are missing \(odevit.depth.field.*k_proj.weight"):
         OdeViTForImageClassification.from_pretrained(tmp_path)
+
+
+def test_a_checkpoint_with_other_knots_is_refused(tmp_path):
+    for saved, wanted in ((2, 1), (1, 2), (2, 3)):
+        tiny_model(knots=saved, steps=4).save_pretrained(tmp_path)
+        with pytest.raises(
+            ValueError, match=rf"another number of knots than the configuration, which has knots={wanted}"
+        ):
+            OdeViTForImageClassification.from_pretrained(tmp_path, knots=wanted)
+
+
+def test_knots_begin_as_one_and_come_back_as_they_were(tmp_path):
+    model, images = tiny_model(knots=2, steps=4), tiny_images()
+    field = model.odevit.depth.field
+    for first, second in zip(*(knot.parameters() for knot in field.knots), strict=True):
+        assert torch.equal(first, second)
+        torch.nn.init.normal_(second, std=0.1)
+    model.save_pretrained(tmp_path)
+    again = OdeViTForImageClassification.from_pretrained(tmp_path)
+    assert torch.equal(again(images).logits, model(images).logits)
+    faded = OdeViTForImageClassification.from_pretrained(tmp_path, fade=0.1, leak=0.0)
+    assert torch.equal(faded(images, steps=8, horizon=2.0).logits, faded(images, steps=32, horizon=8.0).logits)

@@ -129,16 +129,19 @@ def test_registers_of_a_larger_image():
     student = get_ode_model(make("dinov3"), **SMALL)
     pixels = images(size=24)
     assert student.outer_layout(*pixels.shape[-2:]) == PrefixLayout(True, (6, 6), 2)
-    assert student.states(pixels).state.shape == (2, 39, 32)  # its learned positions are stretched
+    assert student.states(pixels).state.shape == (2, 39, 32)  # positions of a larger grid, rotary ones
+    learned = get_ode_model(make("dinov3"), rope_theta=0.0, **SMALL)
+    assert learned.states(pixels).state.shape == (2, 39, 32)  # and stretched ones
     with pytest.raises(ValueError, match=r"24 patches, .* grid of 4x4"):
         student.states(torch.randn(1, 3, 16, 24))
 
 
 def test_positions_are_there_where_attention_has_them_otherwise():
-    assert get_ode_model(make("dinov3"), **SMALL).encoder.positions.shape == (1, 16, 32)
+    assert get_ode_model(make("dinov3"), **SMALL).encoder.positions is None, "its attention has them"
+    assert get_ode_model(make("dinov3"), attention="l2", **SMALL).encoder.positions.shape == (1, 16, 32)
     assert get_ode_model(make("vit"), **SMALL).encoder.positions is None
     assert get_ode_model(make("siglip"), positions=True, **SMALL).encoder.positions.shape == (1, 16, 32)
-    student = get_ode_model(make("dinov3"), **SMALL)
+    student = get_ode_model(make("dinov3"), rope_theta=0.0, **SMALL)
     x0 = student.tokens(images())
     added = student.encoder.enter(x0) - x0
     assert torch.equal(added[:, :3], torch.zeros(2, 3, 32))
@@ -216,7 +219,7 @@ def test_the_call_says_how_to_integrate():
     assert len(student.states(pixels, save=None).states) == 0
 
 
-@pytest.mark.parametrize("name", ["vit-classifier", "dinov3"])
+@pytest.mark.parametrize("name", ["vit-classifier", "dinov3", "odevit-options"])
 def test_a_student_compiles_as_one_graph(name):
     student, pixels = get_ode_model(make(name), **SMALL), images()
     compiled = torch.compile(student, fullgraph=True, backend="eager")
@@ -308,7 +311,7 @@ def test_the_folder_of_a_student(tmp_path):
     student = get_ode_model(original, **SMALL)
     student.save_pretrained(tmp_path / "a")
     files = {path.relative_to(tmp_path / "a").as_posix() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert files == {"config.json", "model.safetensors", "preprocessor_config.json"}
+    assert files == {"config.json", "model.safetensors", "odevit_classes.py", "preprocessor_config.json"}
     assert json.loads((tmp_path / "a/config.json").read_text())["odevit_version"] == __version__
     assert ViTImageProcessorPil.from_pretrained(tmp_path / "a").size["height"] == SIZE
     again = OdeStudent.from_pretrained(tmp_path / "a")

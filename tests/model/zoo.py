@@ -25,15 +25,25 @@ ZOO = {
     "dinov2-registers-classifier": lambda: hf.Dinov2WithRegistersForImageClassification(
         hf.Dinov2WithRegistersConfig(**TINY, num_register_tokens=2, **LABELS)
     ),
+    "dinov2-gated": lambda: hf.Dinov2Model(hf.Dinov2Config(**TINY, use_swiglu_ffn=True)),
     "dinov3": lambda: hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**WIDE, num_register_tokens=2)),
+    "dinov3-gated": lambda: hf.DINOv3ViTModel(
+        hf.DINOv3ViTConfig(
+            **WIDE, num_register_tokens=2, use_gated_mlp=True, hidden_act="silu", query_bias=False, mlp_bias=False
+        )
+    ),
+    "aimv2": lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**WIDE)),
     "clip": lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**WIDE)),
     "clip-projection": lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**WIDE, projection_dim=24)),
     "siglip": lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**WIDE)),
     "odevit": lambda: tiny_model(depth="stacked", steps=3, mlp_ratio=4.0, num_attention_heads=4, bias=True),
+    "odevit-options": lambda: tiny_model(
+        depth="stacked", steps=3, activation="silu", gated=True, qk_norm=True, rope_theta=100.0, norm="rms"
+    ),
     "odevit-encoder": lambda: tiny_model(depth="stacked", steps=3, mlp_ratio=4.0, pooling="mean").odevit,
 }
 # How many tokens stand before the patches: CLS, distillation token, registers.
-PREFIX = {"deit": 2, "dinov2-registers": 3, "dinov3": 3, "siglip": 0}
+PREFIX = {"deit": 2, "dinov2-registers": 3, "dinov3": 3, "dinov3-gated": 3, "siglip": 0, "aimv2": 0}
 
 
 def make(name):
@@ -72,16 +82,17 @@ def answers(output):
 class FusedAttention(nn.Module):
     """timm's attention: one matrix for q, k and v."""
 
-    def __init__(self, dim, heads):
+    def __init__(self, dim, heads, qk_norm):
         super().__init__()
         self.num_heads = heads
         self.qkv = nn.Linear(dim, 3 * dim)
+        self.q_norm, self.k_norm = (nn.LayerNorm(dim // heads) if qk_norm else nn.Identity() for _ in range(2))
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x):
         batch, tokens, dim = x.shape
         q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        mixed = nn.functional.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
         return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
 
 
@@ -95,9 +106,9 @@ class FusedMlp(nn.Module):
 
 
 class FusedBlock(nn.Module):
-    def __init__(self, dim, heads, answer_in_a_tuple):
+    def __init__(self, dim, heads, answer_in_a_tuple, qk_norm):
         super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(dim), FusedAttention(dim, heads)
+        self.norm1, self.attn = nn.LayerNorm(dim), FusedAttention(dim, heads, qk_norm)
         self.norm2, self.mlp = nn.LayerNorm(dim), FusedMlp(dim)
         self.answer_in_a_tuple = answer_in_a_tuple
 
@@ -110,13 +121,13 @@ class FusedBlock(nn.Module):
 class LikeTimm(nn.Module):
     """A ViT with timm's names and calls, for machines without timm. It also plays blocks that answer in tuples."""
 
-    def __init__(self, dim=32, heads=4, depth=3, tuples=False):
+    def __init__(self, dim=32, heads=4, depth=3, tuples=False, qk_norm=False):
         super().__init__()
         self.img_size, self.num_classes, self.tuples = SIZE, 5, tuples
         self.patch_embed = nn.Conv2d(3, dim, 4, 4)
         self.cls_token = nn.Parameter(torch.randn(1, 1, dim))
         self.pos_embed = nn.Parameter(torch.randn(1, 17, dim))
-        self.blocks = nn.Sequential(*[FusedBlock(dim, heads, tuples) for _ in range(depth)])
+        self.blocks = nn.Sequential(*[FusedBlock(dim, heads, tuples, qk_norm) for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, 5)
 
     def forward(self, x):

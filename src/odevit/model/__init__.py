@@ -7,11 +7,12 @@ from odevit.model.export import export_onnx as export_onnx
 from odevit.model.export import export_program as export_program
 from odevit.model.load import load as load
 from odevit.model.load import register_auto_classes as register_auto_classes
+from odevit.model.modeling_backbone import OdeViTBackbone as OdeViTBackbone
 from odevit.model.modeling_odevit import OdeViTForImageClassification as OdeViTForImageClassification
-from odevit.model.modeling_odevit import OdeViTImageClassifierOutput as OdeViTImageClassifierOutput
 from odevit.model.modeling_odevit import OdeViTModel as OdeViTModel
-from odevit.model.modeling_odevit import OdeViTModelOutput as OdeViTModelOutput
 from odevit.model.modeling_student import OdeStudent as OdeStudent
+from odevit.model.output import OdeViTImageClassifierOutput as OdeViTImageClassifierOutput
+from odevit.model.output import OdeViTModelOutput as OdeViTModelOutput
 from odevit.model.presets import PRESETS as PRESETS
 from odevit.model.processor import make_image_processor as make_image_processor
 from odevit.model.protocol import Askable as Askable

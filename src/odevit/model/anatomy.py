@@ -7,17 +7,20 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
+from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import ModelOutput
 
 from odevit.depth import StackedDepth
+from odevit.field import Rotary
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.model.processor import check_processor, shape_of
 from odevit.solver import Save, Solution
 from odevit.tokens import AttentionMap, Pixels, PrefixLayout, TokenLayout, Tokens
 
@@ -33,6 +36,7 @@ class Trail:
 
     states: list[Tokens] = field(default_factory=list)
     attentions: tuple[AttentionMap, ...] = ()
+    positions: Any = None  # what the blocks are handed as `position_embeddings`
     as_tuple: bool = False
 
 
@@ -74,6 +78,7 @@ class BlockList(Place):
     def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             trail.states[:] = [args[0] if args else kwargs["hidden_states"]]
+            trail.positions = kwargs.get("position_embeddings")
 
         def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             trail.as_tuple = isinstance(output, tuple)
@@ -88,7 +93,7 @@ class StackedPlace(Place):
     """The `depth` of our own stacked model, which answers with a `Solution`."""
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
-        return list(cast(StackedDepth, model.get_submodule(self.name)).layers)
+        return list(cast(StackedDepth, model.get_submodule(self.name)).blocks())
 
     def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -158,6 +163,7 @@ class Anatomy:
     eps: float | None  # of the norms in its blocks; None when they have none
     rotary: bool  # whether it gets its positions inside attention
     labels: int | None  # how many classes its head knows; None without a head
+    theta: float | None = None  # the base of its rotary positions, where they are such as `Rotary` has
 
     @property
     def where(self) -> Place:
@@ -195,11 +201,11 @@ class Answer:
 
 
 @torch.no_grad()
-def examine(model: nn.Module) -> Anatomy:
-    """The anatomy of a model in evaluation mode. One image of zeros goes through it."""
+def examine(model: nn.Module, size: tuple[int, int] | None = None) -> Anatomy:
+    """The anatomy of a model in evaluation mode. One image of zeros goes through it, of its own size unless given."""
     place = find_place(model)
     blocks = place.blocks(model)
-    size, convolution = image_size_of(model), patch_convolution(model)
+    size, convolution = size or image_size_of(model), patch_convolution(model)
     said = getattr(getattr(model, "config", None), "num_channels", 3)
     channels = int(said) if convolution is None else convolution.in_channels
     pixels = blank(model, channels, size)
@@ -220,7 +226,7 @@ def examine(model: nn.Module) -> Anatomy:
         )
     _, tokens, width = trail.states[0].shape
     logits = answer_of(model, output).logits
-    return Anatomy(
+    anatomy = Anatomy(
         place=place.name,
         as_tuple=trail.as_tuple,
         own=isinstance(place, StackedPlace),
@@ -233,6 +239,27 @@ def examine(model: nn.Module) -> Anatomy:
         eps=_first(blocks[0], ("eps", "variance_epsilon"), float),
         rotary=any(ROTARY.search(type(module).__name__) for module in model.modules()),
         labels=None if logits is None else logits.shape[-1],
+    )
+    return replace(anatomy, theta=_theta(model, anatomy, trail.positions))
+
+
+def fitted(anatomy: Anatomy, model: nn.Module, processor: BaseImageProcessor | None) -> Anatomy:
+    """The anatomy for the pictures that the model's image processor makes; some take others than their own size."""
+    if processor is None:
+        return anatomy
+    check_processor(processor)
+    channels, height, width = shape_of(processor)
+    if (channels, height, width) == (anatomy.channels, *anatomy.size):
+        return anatomy
+    try:
+        if channels == anatomy.channels:
+            return examine(model, (height, width))  # DINOv2 was made for 518 and is shown 224
+    except ValueError:
+        pass
+    own = (anatomy.channels, *anatomy.size)
+    raise ValueError(
+        f"the image processor of the {type(model).__name__} makes pictures of {channels} x {height} x {width}, which "
+        f"it does not take; expected {' x '.join(map(str, own))}: correct its preprocessor_config.json"
     )
 
 
@@ -285,6 +312,24 @@ def _grid(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[int, int]:
         for length, kernel, stride in zip(size, convolution.kernel_size, convolution.stride, strict=True)
     )
     return height, width
+
+
+def _theta(model: nn.Module, anatomy: Anatomy, handed: Any) -> float | None:
+    """The base of a model's rotary positions; None where it has none, or others than a field can have.
+
+    A model of ours says it. For others the cosines and sines that its blocks are handed are compared with ours.
+    """
+    said = getattr(getattr(model, "config", None), "rope_theta", None) or None
+    if anatomy.own or said is None or anatomy.heads is None or not isinstance(handed, tuple) or len(handed) != 2:
+        return said if anatomy.own else None
+    layout, head_dim = anatomy.layout(model), anatomy.width // anatomy.heads
+    tables = Rotary(said, layout).rotation(anatomy.tokens, head_dim, handed[0].device)
+    # They may have been rounded to half precision.
+    same = (
+        given.shape == (layout.num_patches, head_dim) and torch.allclose(given.float(), ours[layout.patches], atol=1e-2)
+        for given, ours in zip(handed, tables, strict=True)
+    )
+    return said if head_dim % 4 == 0 and all(same) else None
 
 
 def _first(block: nn.Module, names: Sequence[str], kind: type) -> Any:

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from torch import nn
 from transformers import PreTrainedConfig
 
-from odevit.depth import DEPTHS
-from odevit.errors import PROBABILITY, ConfigError, Expected, broken, number, unknown_name, whole
-from odevit.field import ATTENTIONS, NORMS, VectorField
-from odevit.solver import SOLVERS, Way
+from odevit.depth import DEPTHS, Depth
+from odevit.errors import FLAG, PROBABILITY, ConfigError, Expected, broken, each, number, unknown_name, whole
+from odevit.field import (
+    ACTIVATIONS,
+    ATTENTIONS,
+    BLENDS,
+    NORMS,
+    Attention,
+    Change,
+    DotProductAttention,
+    Fade,
+    HyperField,
+    KnottedField,
+    Rotary,
+    VectorField,
+)
+from odevit.field.vector_field import TIME_ADDED
+from odevit.model.remote_code import auto_map, write_code
+from odevit.model.soundness import FAILURES
+from odevit.solver import MOST_STEPS, SOLVERS, AdaptiveSolver, FixedStepSolver, Way
+from odevit.solver.grid import grid_problem
+from odevit.tokens import TokenLayout
 from odevit.version import __version__
+
+WIDEST, FINEST = 2**14, 2**14
+"""Channels of a token, pixels of a side. ViT-22B has 6,144 channels: what is wider is a slip, and fills the memory."""
+
+
+OPTIONS = Expected("names and values, such as {'NAME': 1}", lambda value: value is None or isinstance(value, dict))
 
 
 class EquationConfig(PreTrainedConfig):
@@ -21,52 +48,107 @@ class EquationConfig(PreTrainedConfig):
 
     Args:
         hidden_size, num_attention_heads: D and H, which divides D.
-        mlp_ratio, attention, norm, leak, bias, residual_scale, time_conditioned: as for `VectorField`.
+        mlp_ratio, attention, norm, leak, bias, activation, gated, qk_norm, residual_scale, time_conditioned: as for
+            `VectorField`.
+        rope_theta: the base of rotary positions in attention, see `Rotary`; 0 does without.
         norm_eps: epsilon of the norms in the field; matters where tokens are small.
-        attention_dropout, hidden_dropout, drop_path: probabilities, one mask per trajectory.
+        knots: K, the number of times between which every weight of the field moves; 1 is an autonomous field.
+        blend: `linear`, straight from knot to knot, or `constant`, K pieces.
+        knot_times: when the weights are at their knots, or a piece begins, as shares of the horizon; None is evenly.
+        rank: makes the knots changes of this rank of one shared weight, with vectors of their own; None is K weights.
+        weights_over_time: `knots`, or `network`: a small network makes the weights of the time, see `HyperField`.
+        basis: R, how many weights the network mixes; `rank` is theirs.
+        vector_knots: how many knots the changes of vectors alone have (norms, biases, scales), which cost little.
+        fade: share of the horizon after T over which the velocity fades away, so that the state rests; 0 leaves it on.
+        attention_dropout, hidden_dropout, output_dropout, drop_path: probabilities, one mask per trajectory, as for
+            `VectorField`.
         depth: what depth means, see `DEPTHS`.
-        solver, steps, horizon: how the model is integrated unless told otherwise, see `Way`.
+        depth_options: what only that depth knows, by name; the rest is as it has it by default.
+        attention_options: what only that kind of attention knows, by name, such as the `updates` of a Hopfield network.
+        solver, steps, horizon, grid: how the model is integrated unless told otherwise, see `Way`.
+        tolerance: rtol of an adaptive solver, with atol a tenth of it; None is the solver's own.
+        on_failure: what to do when that fails: `raise`, `warn`, or `ignore`, which does not look; None is an error in
+            training and a warning in evaluation.
     """
 
-    keys_to_ignore_at_inference = ("trajectory", "stats", "hidden_states", "attentions")
+    auto_classes = {}  # type: ignore[var-annotated] # noqa: RUF012 (annotated, it would be a field)
+    """What transformers' Auto classes make of such a configuration, by name."""
+    # A list: the Trainer adds to it.
+    keys_to_ignore_at_inference = ["hidden_states", "attentions", "penalties"]  # noqa: RUF012
 
     hidden_size: int | None = None
     num_attention_heads: int | None = 4
-    mlp_ratio: float = 1.0
-    attention: str = "dot"
-    norm: str = "layer"
+    mlp_ratio: float | None = 1.0
+    attention: str | None = "dot"
+    norm: str | None = "layer"
     norm_eps: float | None = None
     leak: float = 1.0
-    bias: bool = False
+    bias: bool | None = False
+    activation: str | None = "gelu"
+    gated: bool | None = False
+    qk_norm: bool | None = False
+    rope_theta: float | None = 0.0
     residual_scale: float | None = None
-    time_conditioned: bool = False
+    time_conditioned: bool | str = False
+    knots: int = 1
+    blend: str = "linear"
+    knot_times: list[float] | tuple[float, ...] | None = None
+    rank: int | None = None
+    vector_knots: int | None = None
+    weights_over_time: str = "knots"
+    basis: int = 4
+    fade: float = 0.0
     attention_dropout: float = 0.0
     hidden_dropout: float = 0.0
+    output_dropout: float = 0.0
     drop_path: float = 0.0
     depth: str = "ode"
+    depth_options: dict[str, Any] | None = None
+    attention_options: dict[str, Any] | None = None
     solver: str = "exponential_euler"
     steps: int = 12
     horizon: float | None = 6.0
+    tolerance: float | None = None
+    grid: str | list[float] | tuple[float, ...] = "uniform"
+    on_failure: str | None = None
     odevit_version: str = __version__
 
     choices: ClassVar[dict[str, Collection[str]]] = {
         "attention": ATTENTIONS,
         "norm": NORMS,
+        "activation": ACTIVATIONS,
+        "blend": BLENDS,
+        "weights_over_time": ("knots", "network"),
         "depth": DEPTHS,
         "solver": SOLVERS,
     }
     """The names that are known; a subclass adds its own."""
     rules: ClassVar[dict[str, Expected]] = {
-        "steps": whole(1),
-        "mlp_ratio": number(above=0),
+        **dict.fromkeys(("depth_options", "attention_options"), OPTIONS),
+        "steps": whole(1, MOST_STEPS),
+        "mlp_ratio": number(above=0, most=1024),
         "leak": number(least=0),
-        "residual_scale": number(optional=True),
+        "knots": whole(1, MOST_STEPS),
+        "rank": whole(1, WIDEST, optional=True),
+        "vector_knots": whole(2, MOST_STEPS, optional=True),
+        "knot_times": each(number(least=0, most=1), optional=True),
+        "fade": number(least=0),
+        "tolerance": number(above=0, optional=True),
+        "residual_scale": number(least=-1e6, most=1e6, optional=True),
         "norm_eps": number(above=0, optional=True),
+        "rope_theta": Expected("0 or a number > 1", lambda v: number(above=1).fine(v) or v == 0),
+        **dict.fromkeys(("bias", "gated", "qk_norm"), FLAG),
+        "time_conditioned": Expected("true, false or add", lambda v: isinstance(v, bool) or v == TIME_ADDED),
+        "basis": whole(1, 256),
         "attention_dropout": PROBABILITY,
         "hidden_dropout": PROBABILITY,
+        "output_dropout": PROBABILITY,
         "drop_path": PROBABILITY,
+        "on_failure": Expected(f"one of {', '.join(FAILURES)}, or None", lambda v: v in (None, *FAILURES)),
     }
     """What the numbers should be; a subclass adds its own."""
+    inherited: ClassVar[tuple[str, ...]] = ()
+    """What may be None, which then stands for a teacher's value."""
 
     def __post_init__(self, **kwargs: Any) -> None:
         misspelt = [
@@ -84,25 +166,121 @@ class EquationConfig(PreTrainedConfig):
         """The names of what this library adds to Hugging Face's configuration, for users to set."""
         classes = [kind for kind in cls.__mro__ if issubclass(kind, EquationConfig)]
         names = dict.fromkeys(name for kind in classes for name in kind.__annotations__)
-        return [name for name in names if name not in ("odevit_version", "choices", "rules")]
+        return [name for name in names if name not in ("odevit_version", "choices", "rules", "inherited")]
 
     @property
     def way(self) -> Way:
         """How the model integrates on its own."""
-        return Way(self.solver, self.steps, float(self.horizon or 0.0))
+        grid = self.grid if isinstance(self.grid, str) else tuple(self.grid)
+        method = SOLVERS[self.solver]
+        adaptive = self.tolerance is not None and issubclass(method, AdaptiveSolver)
+        solver = method(rtol=self.tolerance, atol=self.tolerance / 10) if adaptive else self.solver  # type: ignore[call-arg, operator]
+        return Way(solver, self.steps, float(self.horizon or 0.0), grid)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of config.json, with the version of the library that writes it."""
-        return {**super().to_dict(), "odevit_version": __version__}
+        """The content of config.json, with the version of the library that writes it, and where its classes are."""
+        return {**super().to_dict(), "odevit_version": __version__, "auto_map": auto_map(self.auto_classes)}
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As transformers has it; read with another depth, a configuration loses the options of the one it had."""
+        if kwargs.get("depth") not in (None, config_dict.get("depth")):
+            config_dict = {**config_dict, "depth_options": None}
+        return super().from_dict(config_dict, **kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Write config.json, and the file that leads transformers to this library."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        write_code(save_directory)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Nothing: transformers would copy the source of this class into the folder, and `auto_map` has it already."""
 
     def problems(self) -> list[str]:
         """All that is wrong, as sentences."""
+        open_ = {name for name in self.inherited if getattr(self, name) is None}
         unknown = [
-            unknown_name(name, value, known)
+            f"{name}: {unknown_name(name, value, known)}"
             for name, known in self.choices.items()
-            if (value := getattr(self, name)) not in known
+            if (value := getattr(self, name)) not in known and name not in open_
         ]
-        return unknown + broken(self, self.rules)
+        if problem := grid_problem(self.grid):
+            unknown.append(problem)
+        problems = unknown + broken(self, {name: rule for name, rule in self.rules.items() if name not in open_})
+        return problems or self.depth_problems() + self.time_problems() + self.attention_problems()
+
+    def depth_problems(self) -> list[str]:
+        """What is wrong with the options of the depth, once it has a name."""
+        return DEPTHS[self.depth].option_problems({} if self.depth_options is None else self.depth_options)
+
+    def attention_problems(self) -> list[str]:
+        """Whether this kind of attention has queries and keys that can be normed and turned."""
+        problems = []
+        if self.attention is not None and not takes_options(self.attention):
+            able = " or ".join(repr(name) for name in ATTENTIONS if takes_options(name))
+            given = [f"{name}={value}" for name in ("qk_norm", "rope_theta") if (value := getattr(self, name))]
+            problems += [f"{option} needs attention={able}, not {self.attention!r}" for option in given]
+        if self.attention_options is not None:
+            kind = Attention if self.attention is None else ATTENTIONS[self.attention]
+            problems += kind.option_problems(self.attention_options)
+        width, heads = self.hidden_size, self.num_attention_heads
+        if self.rope_theta and width and heads and width % (4 * heads):
+            problems.append(
+                f"rope_theta={self.rope_theta} turns quarters of a head, and 4 does not divide the "
+                f"{width / heads:g} channels of one; change num_attention_heads, or pass rope_theta=0"
+            )
+        return problems
+
+    def time_problems(self) -> list[str]:
+        """What is wrong with how the weights move in time, once its parts are numbers and names."""
+        problems = []
+        moving = {"knots": (self.knots, 1), "vector_knots": (self.vector_knots, None), "fade": (self.fade, 0)}
+        if not DEPTHS[self.depth].shares_field:
+            problems += [
+                f"{name}={value}, but depth={self.depth!r} has no time for it to matter in; leave it out"
+                for name, (value, none) in moving.items()
+                if value != none
+            ]
+        if issubclass(SOLVERS[self.solver], FixedStepSolver) and self.steps is not None:
+            problems += [
+                f"{name}={value}, but steps={self.steps}: some knots would be passed over; "
+                f"expected {name} <= steps, take more steps or fewer knots"
+                for name, (value, _) in list(moving.items())[:2]
+                if isinstance(value, int) and value > self.steps
+            ]
+        network = self.weights_over_time == "network"
+        moves = {"knots": 1, "vector_knots": None, "knot_times": None}
+        problems += [
+            f"weights_over_time=network and {name}={getattr(self, name)}: weights move in one way or the other; leave "
+            "one out"
+            for name, none in moves.items()
+            if network and getattr(self, name) != none
+        ]
+        if network and not DEPTHS[self.depth].shares_field:
+            problems.append(f"weights_over_time=network, but depth={self.depth!r} has no time; leave it out")
+        if self.rank is not None and self.knots == 1 and not network:
+            problems.append(f"rank={self.rank}, but knots=1 has nothing to change; pass knots=12, say")
+        if self.tolerance is not None and issubclass(SOLVERS[self.solver], FixedStepSolver):
+            problems.append(f"tolerance={self.tolerance}, but solver={self.solver!r} makes fixed steps; leave it out")
+        if self.rank is not None and isinstance(self.vector_knots, int):
+            problems.append("rank and vector_knots: changes of a rank have their own vectors; leave vector_knots out")
+        if self.knot_times is not None:
+            times = list(self.knot_times)
+            rising = all(isinstance(time, int | float) and 0 <= time <= 1 for time in times) and all(
+                early < late for early, late in pairwise(times)
+            )
+            # Where there is one knot, they are the times of the changes of its vectors.
+            wanted = self.vector_knots if self.knots == 1 else self.knots
+            if wanted is None:
+                problems.append(f"knot_times={times}, but knots=1 stands still; pass knots={max(2, len(times))}")
+            elif wanted != "blocks" and (len(times) != wanted or not rising):
+                problems.append(
+                    f"knot_times={times}; expected {wanted} increasing shares of the horizon in [0, 1], one a knot"
+                )
+        if self.fade and self.leak and DEPTHS[self.depth].shares_field:
+            problems.append(f"fade={self.fade} and leak={self.leak}: a leak rests on its own; pass leak=0 or fade=0")
+        return problems
 
     def head_problems(self) -> list[str]:
         """Whether the heads divide the width, once both are numbers."""
@@ -113,21 +291,72 @@ class EquationConfig(PreTrainedConfig):
         return [f"num_attention_heads={heads} does not divide hidden_size={width}; choose one of {fitting}"]
 
 
-def make_field(config: Any) -> VectorField:
-    """The vector field that a configuration describes."""
+def takes_options(attention: str) -> bool:
+    """Whether an attention of this name takes `qk_norm` and `rotary`."""
+    return issubclass(ATTENTIONS[attention], DotProductAttention)
+
+
+def other_knots(keys: Iterable[str], config: Any) -> str | None:
+    """The sentence for weights that are missing, or of no use, because they are those of a field with other knots."""
+    if not any(re.search(r"\bfield\.(knots|changes)\.", key) for key in keys):
+        return None
+    return (
+        f"its field has another number of knots than the configuration, which has knots={config.knots}, "
+        f"rank={config.rank}, vector_knots={config.vector_knots}; load it with the config.json it was saved with"
+    )
+
+
+def make_depth(config: Any, layout: TokenLayout | None = None) -> Depth:
+    """The depth that a configuration describes, with its field or fields."""
+    depth = DEPTHS[config.depth](lambda: make_field(config, layout), config.way, **(config.depth_options or {}))
+    if layout is not None:
+        depth.arrange(layout)
+    return depth
+
+
+def make_field(config: Any, layout: TokenLayout | None = None) -> VectorField | KnottedField:
+    """The field that a configuration describes: autonomous, or with weights that move in time.
+
+    Where the patches stand matters to rotary positions only.
+    """
+    if config.weights_over_time == "network":
+        base = make_knot(config, layout)
+        return HyperField(base, float(config.horizon), size=config.basis, rank=config.rank)
+    shared = config.rank is not None
+    knots = [make_knot(config, layout) for _ in range(1 if shared else config.knots)]
+    changes = [Change(knots[0], config.rank or 0) for _ in range(config.knots if shared else config.vector_knots or 0)]
+    if len(knots) == 1 and not changes:
+        return knots[0]
+    return KnottedField(knots, float(config.horizon), blend=config.blend, times=config.knot_times, changes=changes)
+
+
+def make_knot(config: Any, layout: TokenLayout | None = None) -> VectorField:
+    """An autonomous field, the whole one or what it is at one time.
+
+    A student that was saved before a setting existed has None there, which is what all students had then.
+    """
+    if config.rope_theta and layout is None:
+        raise ValueError("rotary positions need to know where the patches stand; pass the layout of the tokens")
     field = VectorField(
         config.hidden_size,
         config.num_attention_heads,
         config.mlp_ratio,
         attention=config.attention,
+        attention_options=config.attention_options,
         norm=config.norm,
         # A stack of different layers has no equation, and nothing to be pulled back to.
         leak=config.leak if DEPTHS[config.depth].shares_field else 0.0,
+        fade=Fade(float(config.horizon), config.fade) if config.fade else None,
         bias=config.bias,
+        activation=config.activation or "gelu",
+        gated=bool(config.gated),
+        qk_norm=bool(config.qk_norm),
+        rotary=Rotary(config.rope_theta, layout) if config.rope_theta and layout is not None else None,
         residual_scale=config.residual_scale,
         time_conditioned=config.time_conditioned,
         attention_dropout=config.attention_dropout,
         dropout=config.hidden_dropout,
+        output_dropout=config.output_dropout,
         drop_path=config.drop_path,
     )
     if config.norm_eps is not None:

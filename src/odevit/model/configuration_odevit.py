@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from odevit.errors import PROBABILITY, Expected, broken, number, whole
+from odevit.errors import FLAG, PROBABILITY, Expected, broken, each, number, whole
 from odevit.field import NORMS
-from odevit.model.configuration_equation import EquationConfig
+from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig
 from odevit.model.embedding import TOKENIZERS
 from odevit.model.pooling import POOLINGS
 from odevit.model.presets import PRESETS
+from odevit.model.stages import StagedConfig
 
 
-class OdeViTConfig(EquationConfig):
+class OdeViTConfig(StagedConfig):
     """Everything that defines an ODE-ViT. The defaults are our own small model with an attractor.
 
     Args:
@@ -29,10 +30,17 @@ class OdeViTConfig(EquationConfig):
         initializer_range: standard deviation of everything that is not initialised spectrally.
         image_mean, image_std: pixel statistics the model was trained with, for the image processor.
 
-    The arguments of the equation are those of `EquationConfig`.
+    The arguments of the equation are those of `EquationConfig`; `out_features` and `out_indices` choose what a backbone
+    gives, see `StagedConfig`.
     """
 
     model_type = "odevit"
+    auto_classes = {  # noqa: RUF012
+        "AutoConfig": "OdeViTConfig",
+        "AutoModel": "OdeViTModel",
+        "AutoModelForImageClassification": "OdeViTForImageClassification",
+        "AutoBackbone": "OdeViTBackbone",
+    }
 
     hidden_size: int = 256
     embedding_dropout: float = 0.0
@@ -59,11 +67,18 @@ class OdeViTConfig(EquationConfig):
     }
     rules: ClassVar[dict[str, Expected]] = {
         **EquationConfig.rules,
-        "hidden_size": whole(2),  # the norm of a single channel says nothing
-        **dict.fromkeys(("num_attention_heads", "image_size", "num_channels", "patch_size"), whole(1)),
-        "num_register_tokens": whole(),
+        "hidden_size": whole(2, WIDEST),  # the norm of a single channel says nothing
+        "num_attention_heads": whole(1, WIDEST),
+        **dict.fromkeys(("image_size", "patch_size"), whole(1, FINEST)),
+        "num_channels": whole(1, 1024),
+        "num_register_tokens": whole(0, FINEST),
         "horizon": number(above=0),
         "embedding_dropout": PROBABILITY,
+        "initializer_range": number(above=0, most=1000),
+        **dict.fromkeys(("use_cls_token", "register_positions"), FLAG),
+        "tokenizer_channels": each(whole(1, WIDEST)),
+        "image_mean": each(number()),
+        "image_std": each(number(above=0)),
     }
 
     @classmethod
@@ -85,7 +100,7 @@ class OdeViTConfig(EquationConfig):
     def problems(self) -> list[str]:
         problems = super().problems()
         if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
-            problems.append(problem)
+            problems.append(f"final_norm: {problem}")
         if problems:
             return problems  # what follows computes with these numbers
 

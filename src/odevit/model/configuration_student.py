@@ -11,28 +11,39 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, Expected, number, unknown_name, whole
+from odevit.field import ATTENTIONS
 from odevit.model.anatomy import Anatomy
-from odevit.model.configuration_equation import EquationConfig
+from odevit.model.block import traits_of
+from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig, takes_options
 from odevit.model.processor import PixelStatistics
+from odevit.solver import MOST_STEPS
 
 PIXEL_FIELDS = ("image_size", "num_channels", "image_mean", "image_std")
 TEACHERS_FIELDS = ("base", "base_config", "anatomy", "original_parameters", *PIXEL_FIELDS)
 """What the teacher decides."""
+INHERITED = ("mlp_ratio", "attention", "norm", "bias", "activation", "gated", "qk_norm", "rope_theta")
+"""What the teacher's blocks decide where nothing else was asked for."""
 
 
 class OdeStudentConfig(EquationConfig):
     """Everything that defines the equation in the place of a teacher's blocks. None means: as the teacher has it.
 
     Args:
+        steps: how many lead to T; None is one for each of the teacher's blocks.
         horizon: T, the length of the trajectory; None is the number of the teacher's blocks, so that one unit of time
             is one block.
         hidden_size: width of the student's state; one that differs from the teacher's adds linear maps in and out.
+        mlp_ratio, attention, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise the teacher's, as
+            far as a field can have them.
+        vector_knots: a number, None, or "blocks": as many as the teacher has blocks, where that is more than `knots`.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
-            that get their positions inside attention (rotary), which the field's attention does not have.
+            that get their positions inside attention where the field does not.
         registers: learned tokens of the student's own, which its teacher does not have: they go through the equation
             behind the teacher's tokens and are dropped when it ends. The paper's students have 10.
-        init: `spectral` (every projection starts with spectral norm 1) or `average` (every weight of the field is the
-            mean of the corresponding weights of the teacher's blocks; needs equal shapes).
+        init: `average` (the field starts as means of the teacher's blocks, one for every knot of its weights; needs
+            equal shapes), `spectral` (every projection starts with spectral norm 1), or `auto`: `average` for a field
+            with knots whose shapes are the teacher's, else `spectral`. `inherit` does so for a field without knots too,
+            which then starts far from its teacher and has to learn each layer by itself first.
         base, base_config, anatomy, original_parameters: the ViT that was operated on, filled in by `get_ode_model`:
             its library, class and arguments, its own configuration, where its blocks stood, and its size.
         image_size, num_channels, image_mean, image_std: of the images it takes, filled in likewise.
@@ -41,17 +52,30 @@ class OdeStudentConfig(EquationConfig):
     """
 
     model_type = "odevit_student"
+    auto_classes = {  # noqa: RUF012
+        "AutoConfig": "OdeStudentConfig",
+        "AutoModel": "OdeStudent",
+        "AutoModelForImageClassification": "OdeStudent",
+    }
     sub_configs = {"base_config": AutoConfig}  # noqa: RUF012 (Hugging Face expects a dictionary)
 
     num_attention_heads: int | None = None
-    mlp_ratio: float = 4.0
+    mlp_ratio: float | None = None
+    attention: str | None = None
+    norm: str | None = None
     leak: float = 0.0
-    bias: bool = True
+    vector_knots: int | str | None = None  # type: ignore[assignment]
+    bias: bool | None = None
+    activation: str | None = None
+    gated: bool | None = None
+    qk_norm: bool | None = None
+    rope_theta: float | None = None
     solver: str = "lie_trotter"
+    steps: int | None = 12  # type: ignore[assignment]
     horizon: float | None = 12.0
     positions: bool | str = "auto"
     registers: int = 0
-    init: str = "spectral"
+    init: str = "auto"
     base: dict[str, Any] | None = None
     base_config: dict[str, Any] | PreTrainedConfig | None = None
     anatomy: dict[str, Any] | None = None
@@ -61,13 +85,23 @@ class OdeStudentConfig(EquationConfig):
     image_mean: list[float] | None = None
     image_std: list[float] | None = None
 
-    choices: ClassVar[dict[str, Collection[str]]] = {**EquationConfig.choices, "init": ("spectral", "average")}
+    choices: ClassVar[dict[str, Collection[str]]] = {
+        **EquationConfig.choices,
+        "init": ("auto", "inherit", "spectral", "average"),
+    }
+    inherited: ClassVar[tuple[str, ...]] = INHERITED
     rules: ClassVar[dict[str, Expected]] = {
         **EquationConfig.rules,
-        "hidden_size": whole(2, optional=True),
-        "num_attention_heads": whole(1, optional=True),
+        "steps": whole(1, MOST_STEPS, optional=True),
+        "mlp_ratio": number(above=0, most=1024, optional=True),
+        "hidden_size": whole(2, WIDEST, optional=True),
+        "num_attention_heads": whole(1, WIDEST, optional=True),
         "horizon": number(above=0, optional=True),
-        "registers": whole(),
+        "vector_knots": Expected(
+            f"{whole(2, MOST_STEPS).wanted}, or 'blocks'",
+            lambda v: v == "blocks" or whole(2, MOST_STEPS, optional=True).fine(v),
+        ),
+        "registers": whole(0, FINEST),
         "positions": Expected("True, False or 'auto'", lambda v: isinstance(v, bool) or v == "auto"),
     }
 
@@ -105,12 +139,43 @@ class OdeStudentConfig(EquationConfig):
                 "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        values: dict[str, Any] = {
+        theirs = traits_of(anatomy.where.blocks(vit)[0])
+        attention = self.attention or theirs.attention
+        # Queries and keys of other kinds can be neither normed nor turned.
+        able = attention in ATTENTIONS and takes_options(attention)
+        turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
+        blocks: dict[str, Any] = {
+            "attention": attention,
+            "mlp_ratio": theirs.mlp_ratio or 4.0,
+            "norm": theirs.norm or "layer",
+            "bias": theirs.bias,
+            "activation": theirs.activation or "gelu",
+            "gated": theirs.gated,
+            "qk_norm": able and theirs.qk_norm,
+            "rope_theta": (turns and anatomy.theta) or 0.0,
+        }
+        blocks |= {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
+        placed = anatomy.rotary and not blocks["rope_theta"]
+        vectors, steps = self.vector_knots, self.steps or anatomy.blocks
+        if vectors == "blocks":
+            most = min(anatomy.blocks, steps)
+            vectors = most if most > self.knots and self.rank is None else None
+        many = {name: value for name, value in (("knots", self.knots), ("vector_knots", vectors)) if value is not None}
+        problems = [
+            f"{name}={value}, but the teacher has {anatomy.blocks} blocks; expected no more knots than blocks"
+            for name, value in many.items()
+            if isinstance(value, int) and value > anatomy.blocks
+        ]
+        if problems:
+            raise ConfigError("OdeStudentConfig", problems)
+        values: dict[str, Any] = blocks | {
+            "steps": steps,
+            "vector_knots": vectors,
             "horizon": self.horizon or float(anatomy.blocks),
             "hidden_size": self.hidden_size or anatomy.width,
             "num_attention_heads": heads,
             "norm_eps": self.norm_eps or anatomy.eps or 1e-6,
-            "positions": anatomy.rotary if self.positions == "auto" else self.positions,
+            "positions": placed if self.positions == "auto" else self.positions,
             "base": base,
             "base_config": base_config,
             "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},

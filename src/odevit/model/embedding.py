@@ -111,6 +111,8 @@ class Embedding(nn.Module):
 
     def forward(self, pixels: Pixels, interpolate_positions: bool = False) -> Tokens:
         layout = self._checked_layout(pixels, interpolate_positions)
+        # As for any model of transformers: whatever the precision of the weights, processors make single precision.
+        pixels = pixels.to(self.positions.dtype) if pixels.is_floating_point() else pixels
         tokens = self.tokenizer(pixels).flatten(2).transpose(1, 2)
         # Under autocast the tokens come in half precision; the state of the trajectory must not.
         tokens = tokens.to(self.positions.dtype)

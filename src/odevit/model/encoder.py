@@ -7,7 +7,6 @@ threads that call one student with different ways do not meet.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.depth import DEPTHS, Depth
-from odevit.field import VectorField
-from odevit.model.configuration_equation import make_field
+from odevit.depth import Depth
+from odevit.field import KnottedField, VectorField
+from odevit.model.configuration_equation import make_depth
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.embedding import stretched
 from odevit.solver import Solution, Way
-from odevit.tokens import Logits, TokenLayout, Tokens
+from odevit.tokens import Logits, TokenLayout, Tokens, with_registers
 
 Crossing = Callable[[Tokens], Solution]
 """What is done with the tokens that arrive, in place of integrating them as configured."""
@@ -40,13 +39,14 @@ class OdeEncoder(nn.Module):
     Args:
         config: a resolved configuration: no None that stands for the teacher's value.
         width: of the teacher's tokens.
-        layout: where the patches stand among the tokens; needed for positions only.
+        layout: where the patches stand among the tokens; needed for positions only, learned or rotary.
     """
 
     def __init__(self, config: OdeStudentConfig, width: int, layout: TokenLayout | None = None) -> None:
         super().__init__()
         dim = int(config.hidden_size or width)
-        self.depth: Depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
+        inner = None if layout is None else with_registers(layout, config.registers)
+        self.depth: Depth = make_depth(config, inner)
         self.in_proj: nn.Linear | None = None
         self.out_proj: nn.Linear | None = None
         if dim != width:
@@ -70,9 +70,9 @@ class OdeEncoder(nn.Module):
             nn.init.trunc_normal_(self.registers, std=0.02)
 
     @property
-    def field(self) -> VectorField:
+    def field(self) -> VectorField | KnottedField:
         """f, shared by the whole way."""
-        return cast(VectorField, self.depth.field)
+        return cast("VectorField | KnottedField", self.depth.field)
 
     def forward(
         self,
@@ -117,17 +117,10 @@ class OdeEncoder(nn.Module):
         """p for this many tokens: nothing for CLS and registers, interpolated for another number of patches."""
         own = self.layout
         assert own is not None
-        before, after = own.patches.start, len(own) - own.patches.stop
-        count = tokens - before - after
-        if count != own.num_patches:
-            side = math.isqrt(max(0, count))
-            if side * side != count or count == 0:
-                raise ValueError(
-                    f"there are {count} patches, and the student's positions were learned on a grid of "
-                    f"{own.grid[0]}x{own.grid[1]}; expected that grid or a square one: resize the images"
-                )
-            positions = stretched(positions, own.grid, (side, side))
-        return F.pad(positions, (0, 0, before, after))
+        now = own.fitted(tokens)
+        if now.grid != own.grid:
+            positions = stretched(positions, own.grid, now.grid)
+        return F.pad(positions, (0, 0, now.patches.start, tokens - now.patches.stop))
 
 
 class _Crossings(threading.local):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from odevit.model.protocol import Askable
+from odevit.model.soundness import refuse_nan
 from odevit.solver import Way
 from odevit.tokens import Logits, Pixels
 
@@ -36,7 +37,10 @@ def export_program(
     problem = model.depth.export_problem(way or model.way)
     if problem is not None:
         raise ValueError(problem)
+    refuse_nan(model, "the model")
     example = torch.zeros(2, model.config.num_channels, *model.image_size, device=next(model.parameters()).device)
+    with torch.no_grad():
+        model.ask(example, way)[1].require("the model does not integrate a grey image")
     dynamic = {"pixel_values": {0: Dim("batch")}}
     return torch.export.export(_Logits(model, way).eval(), (example,), dynamic_shapes=dynamic)
 

@@ -7,22 +7,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForImageClassification
+from transformers import (
+    CONFIG_MAPPING,
+    AutoBackbone,
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForImageClassification,
+    PreTrainedConfig,
+)
 
-from odevit.bundled import bundled_models
+from odevit.bundled import bundled_models, lend_names
+from odevit.errors import shortened
+from odevit.model.anatomy import examine, fitted
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.modeling_backbone import OdeViTBackbone
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.model.modeling_student import OdeStudent
-from odevit.model.origin import is_legacy_student
+from odevit.model.ordinary import OrdinaryViT
+from odevit.model.origin import is_legacy_student, load_vit
+from odevit.model.processor import OdeViTImageProcessor, find_processor
 from odevit.model.protocol import Askable
+from odevit.model.soundness import reading
 
 
 def load(name: str | os.PathLike[str]) -> Askable:
-    """A classifier or a distilled student, in evaluation mode; a classifier in single precision.
+    """A classifier, a distilled student or somebody's ViT, in evaluation mode; a classifier in single precision.
 
     Args:
-        name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model.
+        name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model. A ViT of
+            transformers, such as a teacher, can be asked and scored, but has no trajectory.
     """
     bundled, folder = bundled_models(), Path(name)
     if not folder.exists():
@@ -35,18 +50,49 @@ def load(name: str | os.PathLike[str]) -> Askable:
             f"bundled model: {', '.join(bundled) or 'none'}"
         )
     model: Any
-    if legacy or isinstance(AutoConfig.from_pretrained(folder), OdeStudentConfig):
-        model = OdeStudent.from_pretrained(folder)
-    else:
-        model = OdeViTForImageClassification.from_pretrained(folder, dtype=torch.float32)
+    with reading(folder):
+        kind = OdeStudentConfig if legacy else _kind(folder)
+        if kind is OdeStudentConfig:
+            model = OdeStudent.from_pretrained(folder)
+        elif kind is not OdeViTConfig:
+            vit = load_vit(folder)
+            processor = find_processor(folder, vit)
+            model = OrdinaryViT(vit, fitted(examine(vit), vit, processor), processor)
+        else:
+            loaded: Any = OdeViTForImageClassification.from_pretrained(
+                folder, dtype=torch.float32, output_loading_info=True
+            )
+            model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
+            if missing:
+                raise ValueError(
+                    f"{folder} holds no head ({shortened(missing)} missing), and its answers would be random; give it "
+                    f"one with odevit train init_from={folder}"
+                )
     return model.eval()
 
 
+def _kind(folder: Path) -> type[Any]:
+    """The class of a folder's configuration."""
+    settings: Any = PreTrainedConfig.get_config_dict(folder)[0]
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"{folder / 'config.json'} holds a {type(settings).__name__}; expected names with their values"
+        )
+    name = settings.get("model_type")
+    # The code beside our weights would be asked for another one, which is not what is wrong.
+    if name not in CONFIG_MAPPING:
+        raise ValueError(f"{folder / 'config.json'} is of a {name!r}, which neither transformers nor odevit knows")
+    return type(AutoConfig.from_pretrained(folder))
+
+
 def register_auto_classes() -> None:
-    """Enter the classes with transformers' Auto classes. Harmless when called twice."""
+    """Enter the classes and the bundled models with transformers. Harmless when called twice."""
+    lend_names()
     for config in (OdeViTConfig, OdeStudentConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
     AutoModel.register(OdeViTConfig, OdeViTModel, exist_ok=True)
+    AutoBackbone.register(OdeViTConfig, OdeViTBackbone, exist_ok=True)
     AutoModelForImageClassification.register(OdeViTConfig, OdeViTForImageClassification, exist_ok=True)
+    AutoImageProcessor.register(OdeViTConfig, image_processor_classes={"pil": OdeViTImageProcessor}, exist_ok=True)
     for auto in (AutoModel, AutoModelForImageClassification):
         auto.register(OdeStudentConfig, OdeStudent, exist_ok=True)

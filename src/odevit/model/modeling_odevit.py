@@ -2,72 +2,49 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers import initialization as hf_init
-from transformers.utils import ModelOutput
 
-from odevit.bundled import bundled_models
-from odevit.depth import DEPTHS, Depth
+from odevit.bundled import bundled_or
+from odevit.depth import Depth
 from odevit.errors import shortened
-from odevit.field import NORMS, Branch, CenterNorm, Projection, spectral_
+from odevit.field import NORMS, Branch, CenterNorm, KnottedField, Projection, spectral_
 from odevit.field.norm import TimeModulation
-from odevit.model.configuration_equation import make_field
+from odevit.model.configuration_equation import make_depth, other_knots
 from odevit.model.configuration_odevit import OdeViTConfig
-from odevit.model.embedding import Embedding
+from odevit.model.embedding import Embedding, Tokenizer
+from odevit.model.equation_model import EquationModel
+from odevit.model.output import OdeViTImageClassifierOutput, OdeViTModelOutput, followed
 from odevit.model.pooling import POOLINGS, ClsPooling, MeanPooling
-from odevit.model.processor import make_image_processor
+from odevit.model.processor import OdeViTImageProcessor, make_image_processor, mention_stretching
 from odevit.model.protocol import Askable
-from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
-from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
+from odevit.model.soundness import judge, reading, refuse_nan
+from odevit.solver import Penalty, Save, Solution, Solver, Stop, Way
+from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
 
-@dataclass
-class OdeViTModelOutput(ModelOutput):
-    """x(T) after the final norm and one vector per image, with the whole `Solution` and what it cost.
-
-    Hidden states are x at every step, attentions one map for each evaluation of the field, when asked for.
-    """
-
-    last_hidden_state: Tokens | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tokens, ...] | None = None
-    attentions: tuple[AttentionMap, ...] | None = None
-    trajectory: Solution | None = None
-    stats: Stats | None = None
-
-
-@dataclass
-class OdeViTImageClassifierOutput(ModelOutput):
-    """`loss` (with labels) and `logits`, with the encoder's outputs."""
-
-    loss: Tensor | None = None
-    logits: Logits | None = None
-    hidden_states: tuple[Tokens, ...] | None = None
-    attentions: tuple[AttentionMap, ...] | None = None
-    trajectory: Solution | None = None
-    stats: Stats | None = None
-
-
-class OdeViTPreTrainedModel(PreTrainedModel):
+class OdeViTPreTrainedModel(EquationModel):
     """Saving, loading and initialisation, shared by the models."""
 
     config_class = OdeViTConfig
     config: OdeViTConfig
     base_model_prefix = "odevit"
-    main_input_name = "pixel_values"
-    supports_gradient_checkpointing = True
-    # The loss is a mean over the batch as it came; the Trainer must not divide it again.
-    accepts_loss_kwargs = False
-    _supports_sdpa = True
-    _no_split_modules = ["VectorField"]  # noqa: RUF012 (Hugging Face expects a list)
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        for module in self.modules():
+            if isinstance(module, KnottedField):
+                module.begin_alike()
+
+    def _initialize_weights(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        # Of code that is not its own, transformers passes over modules without tensors of their own, as many depths
+        # are. What is below looks at the mark of every tensor itself.
+        super()._initialize_weights(module)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise the tensors that a module owns itself.
@@ -97,6 +74,8 @@ class OdeViTPreTrainedModel(PreTrainedModel):
             for tokens in (module.cls_token, module.register_tokens, module.positions):
                 if tokens is not None:
                     hf_init.trunc_normal_(tokens, std=std)
+        elif isinstance(module, Depth):
+            module.begin()  # after its parts, which were initialised before it
         if isinstance(bias := getattr(module, "bias", None), Tensor):
             hf_init.zeros_(bias)
 
@@ -107,27 +86,34 @@ class OdeViTPreTrainedModel(PreTrainedModel):
         A checkpoint that does not fit is refused instead of completed with random numbers. A new head on an encoder's
         checkpoint is fine: that is how one fine-tunes.
         """
-        if not os.path.isdir(pretrained_model_name_or_path):
-            bundled = bundled_models().get(str(pretrained_model_name_or_path))
-            pretrained_model_name_or_path = bundled or pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
-        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs)
+        source = pretrained_model_name_or_path = bundled_or(pretrained_model_name_or_path)
+        with reading(source, other_head=not {"num_labels", "id2label"}.isdisjoint(kwargs)):
+            loaded: Any = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
         model, info = loaded
+        refuse_nan(model, source)
         missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
         unexpected = sorted(info["unexpected_keys"])
+        if problem := other_knots([*missing, *unexpected], model.config):
+            raise ValueError(f"the checkpoint {pretrained_model_name_or_path} does not fit this model: {problem}")
         if missing:
             raise ValueError(
-                f"the checkpoint {pretrained_model_name_or_path} does not fit this model: {len(missing)} weights are "
+                f"the checkpoint {source} does not fit this model: {len(missing)} weights are "
                 f"missing ({shortened(missing)}) and {len(unexpected)} are of no use ({shortened(unexpected)}). "
                 "Load it with the class that its config.json names under 'architectures'"
             )
+        mention_stretching(pretrained_model_name_or_path)
         return (model, info) if wants_info else model
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]
-        """Write weights, config.json and preprocessor_config.json, so that the folder is complete in itself."""
-        super().save_pretrained(save_directory, **kwargs)
-        if kwargs.get("is_main_process", True):
-            make_image_processor(self.config).save_pretrained(save_directory)
+    def own_processor(self) -> OdeViTImageProcessor:
+        return make_image_processor(self.config)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """What makes tokens of pixels."""
+        return cast(OdeViTModel, self.base_model).embedding.tokenizer
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        cast(OdeViTModel, self.base_model).embedding.tokenizer = cast(Tokenizer, value)
 
 
 class OdeViTModel(OdeViTPreTrainedModel):
@@ -136,9 +122,10 @@ class OdeViTModel(OdeViTPreTrainedModel):
     def __init__(self, config: OdeViTConfig) -> None:
         super().__init__(config)
         self.embedding = Embedding(config)
-        self.depth = DEPTHS[config.depth](lambda: make_field(config), config.way)
+        self.depth = make_depth(config, self.layout())
         self.norm = nn.Identity() if config.final_norm is None else NORMS[config.final_norm](config.hidden_size)
         self.pooling = POOLINGS[config.pooling](config.hidden_size)
+        self.fuse_attention()
         self.post_init()
 
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
@@ -160,6 +147,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
         stop: str | Stop | None = None,
         read: Callable[[Tokens], Logits] | None = None,
         depth: str | None = None,
+        on_failure: str | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         interpolate_pos_encoding: bool = False,
@@ -173,11 +161,12 @@ class OdeViTModel(OdeViTPreTrainedModel):
             solver, steps, horizon: the same in single words; what is not given is the model's own.
             save, penalties, adjoint, stop, read: as for `solve`; the classifier brings its own `read`.
             depth: "equilibrium" solves for the rest point instead of integrating, with the same weights.
+            on_failure: what to do when the integration fails: "raise", "warn", or "ignore", which does not look; the
+                configuration's unless given, and where that has none, an error in training and a warning otherwise.
             output_hidden_states: keep every state; the same as save="all".
             output_attentions: keep every attention map; turns fused attention off for this call.
             interpolate_pos_encoding: accept other image sizes by stretching the positions.
         """
-        self._refuse_nan(pixel_values)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_maps = self.config.output_attentions if output_attentions is None else output_attentions
         keep = Save.parse(save).also(states=bool(wants_states), attentions=bool(wants_maps))
@@ -191,36 +180,25 @@ class OdeViTModel(OdeViTPreTrainedModel):
             stop=stop,
             read=read,
         )
+        judge(solution, pixel_values, on_failure or self.config.on_failure, self.training)
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
             hidden_states=solution.states if wants_states else None,
             attentions=solution.attentions if keep.attentions else None,
-            trajectory=solution,
-            stats=solution.stats,
+            penalties=dict(solution.penalties) or None,
         )
-        return output if return_dict is None or return_dict else output.to_tuple()
+        return followed(output, solution) if return_dict is None or return_dict else output.to_tuple()
+
+    def forward_features(self, pixel_values: Pixels, **options: Any) -> Tokens:
+        """norm(x(T)), by timm's name for it; the options are those of a call."""
+        return OdeViTModel.forward(self, pixel_values, **options)[0]
 
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
         """norm(x) and its pooled vector, for a state anywhere on a trajectory."""
         hidden = self.norm(state)
         return hidden, self.pooling(hidden, layout or self.layout())
-
-    def _refuse_nan(self, pixels: Pixels) -> None:
-        # Looking at the numbers waits for the device and breaks a graph, so training and compiled code go without:
-        # there a NaN shows in the loss.
-        if self.training or torch.compiler.is_compiling() or not pixels.is_floating_point():
-            return
-        if pixels.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
-        bad = ~torch.isfinite(pixels).flatten(1).all(dim=1)
-        if bad.any():
-            where = bad.nonzero().flatten().tolist()
-            raise ValueError(
-                f"pixel_values has NaN or infinity in the images {where[:10]} of the batch; expected finite numbers. "
-                "Look at how those images were decoded and normalised (a standard deviation of 0?)"
-            )
 
 
 class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
@@ -245,6 +223,10 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
         return self.classifier(self.odevit.readout(state, layout)[1])
 
+    def forward_features(self, pixel_values: Pixels, **options: Any) -> Tokens:
+        """norm(x(T)), by timm's name for it; the options are those of a call."""
+        return self.odevit.forward_features(pixel_values, **options)
+
     def reading(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
         return reading_of(self, state, layout or self.layout())
 
@@ -253,6 +235,9 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
     ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
         """Classify images; `labels` are class numbers [batch] or probabilities [batch, label].
 
+        With `problem_type` "multi_label_classification" or "regression" in the configuration they are what that means
+        in transformers: 0 or 1 for each label, or numbers; with a single label they are numbers anyway.
+
         `options` are those of `OdeViTModel`: way, solver, steps, horizon, stop, depth, save, output_attentions, ...
         """
         if options.get("stop") is not None:
@@ -260,15 +245,26 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, Askable):
             options["read"] = lambda state: self.readout(state, layout)
         encoded = self.odevit(pixel_values, **options)
         logits = self.classifier(encoded.pooler_output)
+        loss = None if labels is None else self._loss(logits, labels)
+        if loss is not None and self.training:
+            loss = loss + sum(encoded.trajectory.costs.values())
         output = OdeViTImageClassifierOutput(
-            loss=None if labels is None else F.cross_entropy(logits.float(), labels),
+            loss=loss,
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
-            trajectory=encoded.trajectory,
-            stats=encoded.stats,
+            penalties=encoded.penalties,
         )
-        return output if return_dict is None or return_dict else output.to_tuple()
+        return followed(output, encoded.trajectory) if return_dict is None or return_dict else output.to_tuple()
+
+    def _loss(self, logits: Logits, labels: Tensor) -> Tensor:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        labels = labels.to(logits.device, logits.dtype if labels.is_floating_point() else None)
+        kind, single = self.config.problem_type, self.config.num_labels == 1
+        if kind == "single_label_classification" or (kind is None and not single):
+            # Not by transformers' function: it takes probabilities for many labels, and writes that into the config.
+            return F.cross_entropy(logits, labels)
+        return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
 
 
 def reading_of(model: nn.Module, state: Tokens, layout: TokenLayout) -> tuple[Tensor, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -12,25 +10,30 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import ModelOutput
 
 from odevit.depth import Depth
-from odevit.field import VectorField
+from odevit.field import KnottedField, VectorField
 from odevit.model.anatomy import Anatomy, answer_of, blank
+from odevit.model.configuration_equation import other_knots
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.encoder import BlockBridge, Crossing, DepthBridge, OdeEncoder, crossed_by
+from odevit.model.equation_model import EquationModel
+from odevit.model.inherit import given_up
 from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import describe, is_legacy_student, legacy_config, rebuild
-from odevit.model.processor import PROCESSOR, make_image_processor, read_processor
+from odevit.model.output import followed
+from odevit.model.processor import find_processor
 from odevit.model.protocol import Askable
+from odevit.model.soundness import judge, reading, refuse_nan
 from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
-class OdeStudent(PreTrainedModel, Askable):
+class OdeStudent(EquationModel, Askable):
     """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
 
     A copy of a ViT whose list of blocks is one equation. Only the equation is trained: everything else is the
@@ -47,10 +50,6 @@ class OdeStudent(PreTrainedModel, Askable):
     config_class = OdeStudentConfig
     config: OdeStudentConfig
     base_model_prefix = ""
-    main_input_name = "pixel_values"
-    supports_gradient_checkpointing = True
-    accepts_loss_kwargs = False
-    _supports_sdpa = True
     # The frozen parts may be in half precision; the equation is trained, and kept, in single precision.
     _keep_in_fp32_modules_strict = {"encoder"}  # noqa: RUF012 (Hugging Face expects a set)
 
@@ -64,13 +63,15 @@ class OdeStudent(PreTrainedModel, Askable):
         self.anatomy = Anatomy(**{**config.anatomy, "size": tuple(config.anatomy["size"])})
         # First, so that the dtype of this module is that of the frozen parts.
         self.model = model.requires_grad_(False)
-        self.encoder = OdeEncoder(config, self.anatomy.width, self.anatomy.layout(model) if config.positions else None)
+        placed = config.positions or config.rope_theta
+        self.encoder = OdeEncoder(config, self.anatomy.width, self.anatomy.layout(model) if placed else None)
         own, as_tuple = self.anatomy.own, self.anatomy.as_tuple
         # A Sequential answers to a loop over its members as well as to a call, so it serves for both kinds of list.
         bridge = DepthBridge(self.encoder) if own else nn.Sequential(BlockBridge(self.encoder, as_tuple))
         self.anatomy.where.install(model, bridge)
-        self.processor: dict[str, Any] | None = None
+        self.processor: BaseImageProcessor | None = None
         self._original = _Remembered(None)
+        self.fuse_attention()
         self.post_init()
 
     def init_weights(self) -> None:
@@ -86,7 +87,7 @@ class OdeStudent(PreTrainedModel, Askable):
         return self.encoder.depth
 
     @property
-    def field(self) -> VectorField:
+    def field(self) -> VectorField | KnottedField:
         return self.encoder.field
 
     def embed(self, pixels: Pixels) -> Tokens:
@@ -105,6 +106,11 @@ class OdeStudent(PreTrainedModel, Askable):
         outer = self.outer_layout(*(self._size_of(layout) or self.anatomy.size))
         weights, query = reading_of(self.model, self.outside(state), outer)
         return F.pad(weights, (0, state.shape[1] - weights.shape[1])), query
+
+    @property
+    def image_processor(self) -> BaseImageProcessor:
+        """Its teacher's; a model of ours is described by the configuration alone."""
+        return super().image_processor if self.processor is None or self.anatomy.own else self.processor
 
     # What its teacher's side is asked.
 
@@ -165,6 +171,7 @@ class OdeStudent(PreTrainedModel, Askable):
         self,
         pixel_values: Pixels,
         *,
+        labels: Tensor | None = None,
         way: Way | None = None,
         solver: str | Solver | None = None,
         steps: int | None = None,
@@ -173,6 +180,7 @@ class OdeStudent(PreTrainedModel, Askable):
         penalties: Mapping[str, Penalty] | None = None,
         stop: str | Stop | None = None,
         depth: str | None = None,
+        on_failure: str | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         **kwargs: Any,
@@ -180,8 +188,12 @@ class OdeStudent(PreTrainedModel, Askable):
         """The operated model's own output for images, with `trajectory` and `stats` beside it.
 
         The arguments are those of `OdeViTModel`. Hidden states are in the teacher's width; in attention maps `layout`
-        says which token is which. `kwargs` are whatever else the original's forward takes, masks excepted.
+        says which token is which. `labels` and `kwargs` are whatever else the original's forward takes, masks excepted.
         """
+        if (
+            labels is not None
+        ):  # an argument of its own, because the Trainer looks for one and drops what it does not find
+            kwargs["labels"] = labels
         base_config = getattr(self.model, "config", None)
         asked = {
             name: bool(getattr(base_config, f"output_{name}", False) if given is None else given)
@@ -199,7 +211,8 @@ class OdeStudent(PreTrainedModel, Askable):
             return trajectories[-1]
 
         output = self._run(integrate, pixel_values, kwargs)
-        return _completed(output, trajectories[-1], asked)
+        judge(trajectories[-1], pixel_values, on_failure or self.config.on_failure, self.training)
+        return _completed(output, trajectories[-1], asked, self.training)
 
     def train(self, mode: bool = True) -> OdeStudent:
         """Set the equation to training; the frozen parts stay in evaluation, where the teacher's states come from."""
@@ -208,16 +221,17 @@ class OdeStudent(PreTrainedModel, Askable):
         self.encoder.train(mode)
         return self
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]
-        """Write everything but the original's blocks: equation, frozen parts, configuration, image processor."""
-        super().save_pretrained(save_directory, **kwargs)
-        if not kwargs.get("is_main_process", True):
-            return
-        if self.processor is not None:
-            text = json.dumps(self.processor, indent=2, sort_keys=True) + "\n"
-            (Path(save_directory) / PROCESSOR).write_text(text)
-        elif self.config.image_mean:
-            make_image_processor(self.config).save_pretrained(save_directory)
+    def own_processor(self) -> BaseImageProcessor | None:
+        return self.image_processor if self.processor is not None or self.config.image_mean else None
+
+    def get_input_embeddings(self) -> nn.Module:
+        """What makes tokens of pixels in the model that was operated on."""
+        own = getattr(self.model, "get_input_embeddings", None)  # transformers' and ours have it, timm's do not
+        return self.model.patch_embed if own is None else own()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        own = getattr(self.model, "set_input_embeddings", None)
+        setattr(self.model, "patch_embed", value) if own is None else own(value)
 
     @classmethod
     def from_pretrained(
@@ -228,7 +242,7 @@ class OdeStudent(PreTrainedModel, Askable):
         `original` is the model that was operated on: `unload` gives it back, and a model that cannot be built from the
         folder alone (one that is neither transformers', timm's nor ours) is built from it.
         """
-        folder = Path(pretrained_model_name_or_path)
+        folder = Path(str(pretrained_model_name_or_path))  # None, where weights are given instead, is no folder
         if is_legacy_student(folder):
             kwargs["config"] = kwargs.get("config") or legacy_config(folder, original)
         elif folder.is_dir():
@@ -250,26 +264,34 @@ class OdeStudent(PreTrainedModel, Askable):
             for module in kwargs["model"].modules():
                 # Hugging Face empties buffers that are not saved, and fills only those of modules without this mark.
                 module.__dict__.pop("_is_hf_initialized", None)
-        wants_info = kwargs.pop("output_loading_info", False)
-        try:
+        wants_info, labels = kwargs.pop("output_loading_info", False), kwargs.get("num_labels")
+        with reading(folder):
             loaded: Any = super().from_pretrained(
                 pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
             )
-        except RuntimeError as error:
-            raise ValueError(f"the weights in {folder} do not fit: {error}") from error
         student, info = loaded
+        if problem := other_knots([*info["missing_keys"], *info["unexpected_keys"]], student.config):
+            raise ValueError(f"the weights in {folder} do not fit: {problem}")
         if info["missing_keys"] or info["unexpected_keys"]:
             raise ValueError(
                 f"the weights in {folder} do not fit {type(student.model).__name__}: missing "
                 f"{sorted(info['missing_keys'])[:5]}, of no use {sorted(info['unexpected_keys'])[:5]}; pass original=, "
                 "the model that was operated on"
             )
+        if labels is not None and labels != (
+            own := getattr(getattr(student.model, "config", None), "num_labels", labels)
+        ):
+            raise ValueError(
+                f"num_labels={labels} was given, but the head of a student is its teacher's, with {own}; distil a "
+                "teacher that has these classes"
+            )
+        refuse_nan(student, folder)
         student.model.requires_grad_(False)
-        student.remember(original, read_processor(folder))
+        student.remember(original, find_processor(folder, student.model))
         return (student, info) if wants_info else student
 
-    def remember(self, original: nn.Module | None, processor: dict[str, Any] | None) -> None:
-        """Where it comes from: the model that was operated on, and the content of its preprocessor_config.json."""
+    def remember(self, original: nn.Module | None, processor: BaseImageProcessor | None) -> None:
+        """Where it comes from: the model that was operated on, and the image processor of that model."""
         self._original, self.processor = _Remembered(original), processor
 
     def unload(self) -> nn.Module:
@@ -286,13 +308,19 @@ class OdeStudent(PreTrainedModel, Askable):
         return self.config.original_parameters
 
     def summary(self) -> str:
-        """One line: how many parameters are trained, how many there are, and how many the original has."""
+        """How many parameters are trained, how many there are, and how many the original has.
+
+        For a field with knots, where the original's blocks are at hand: how far each knot is from those it stands for.
+        """
         total, original = self.parameter_count, self.original_parameters
         trainable = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
-        return (
+        line = (
             f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f}%); "
             f"the original has {original:,} ({original / total:.1f} times as many)"
         )
+        if not isinstance(self.field, KnottedField) or self._original.model is None or self.config.init != "average":
+            return line
+        return line + "\n" + given_up(self.field, self.anatomy.where.blocks(self._original.model), self.config)
 
     def print_summary(self) -> None:
         print(self.summary())
@@ -302,8 +330,11 @@ class OdeStudent(PreTrainedModel, Askable):
         masks = [name for name in MASKS if kwargs.get(name) is not None and kwargs[name] is not False]
         if masks:
             raise ValueError(f"{', '.join(masks)} was given, but a field looks at every token; leave it out")
+        if self.anatomy.own:
+            kwargs = {**kwargs, "on_failure": "ignore"}  # the student judges for both
         with crossed_by(self.encoder, crossing):
-            return self.model(pixels, **kwargs)
+            # The frozen parts may be in half precision; not every ViT casts on its own.
+            return self.model(pixels.to(self.dtype) if pixels.is_floating_point() else pixels, **kwargs)
 
     def _logits(self, state: Tokens, size: tuple[int, int] | None, kwargs: dict[str, Any]) -> Logits:
         logits = answer_of(self.model, self.output(state, size=size, **kwargs)).logits
@@ -339,8 +370,8 @@ def _standing_still(state: Tokens) -> Solution:
     return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))
 
 
-def _completed(output: Any, trajectory: Solution, asked: dict[str, bool]) -> Any:
-    """A model's output with what was asked for, and the trajectory beside it."""
+def _completed(output: Any, trajectory: Solution, asked: dict[str, bool], training: bool) -> Any:
+    """A model's output with what was asked for, and the trajectory beside it; in training, with what depth costs."""
     values = {"hidden_states": trajectory.states, "attentions": trajectory.attentions}
     own = isinstance(output, ModelOutput) and is_dataclass(output)
     known = {entry.name for entry in fields(output)} if own else set()
@@ -353,7 +384,6 @@ def _completed(output: Any, trajectory: Solution, asked: dict[str, bool]) -> Any
     for name, wanted in asked.items():
         if wanted:
             output[name] = values[name]
-    if own:
-        # Attributes, not entries: whoever takes an output apart gets the original's tensors and nothing else.
-        output.trajectory, output.stats = trajectory, trajectory.stats
-    return output
+    if training and own and getattr(output, "loss", None) is not None:
+        output.loss = output.loss + sum(trajectory.costs.values())
+    return followed(output, trajectory) if own else output

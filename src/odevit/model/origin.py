@@ -19,9 +19,12 @@ from odevit.errors import shortened
 from odevit.model import modeling_odevit
 from odevit.model.anatomy import examine
 from odevit.model.configuration_student import OdeStudentConfig
-from odevit.model.processor import read_processor, statistics_of
+from odevit.model.processor import find_processor, statistics_of
+from odevit.model.soundness import reading, refuse_nan
 
 ENCODER = "encoder.json"
+AS_IT_WAS = {"activation": "gelu", "gated": False, "qk_norm": False, "rope_theta": 0.0, "init": "spectral"}
+"""What a field could not choose then."""
 
 
 def load_vit(source: str | Path) -> PreTrainedModel:
@@ -29,7 +32,8 @@ def load_vit(source: str | Path) -> PreTrainedModel:
 
     Weights that the checkpoint lacks are an error: a teacher must not be completed with random numbers.
     """
-    config = AutoConfig.from_pretrained(source)
+    with reading(source):
+        config = AutoConfig.from_pretrained(source)
     names = list(config.architectures or ())
     kind = next((known for name in names if (known := _known_class(name)) is not None), None)
     if kind is None:
@@ -50,8 +54,10 @@ def load_vit(source: str | Path) -> PreTrainedModel:
 
 
 def _load(kind: type[PreTrainedModel], source: str | Path, **arguments: Any) -> tuple[PreTrainedModel, list[str]]:
-    loaded: Any = kind.from_pretrained(source, output_loading_info=True, **arguments)
+    with reading(source):
+        loaded: Any = kind.from_pretrained(source, output_loading_info=True, **arguments)
     model, info = loaded
+    refuse_nan(model, source)
     # The mask token is for pre-training; no image in a distillation is masked.
     return model, sorted(key for key in info["missing_keys"] if not key.endswith("mask_token"))
 
@@ -111,12 +117,12 @@ def is_legacy_student(folder: Path) -> bool:
 
 def legacy_config(folder: Path, original: nn.Module | None) -> OdeStudentConfig:
     """What such a folder says of its student. The weights have the same names as today."""
-    equation = json.loads((folder / ENCODER).read_text())
+    equation = AS_IT_WAS | json.loads((folder / ENCODER).read_text())
     equation.pop("odevit_version", None)
     base = json.loads((folder / "base.json").read_text())
     base_config = AutoConfig.from_pretrained(folder / "base") if (folder / "base").is_dir() else None
     model = (rebuild(base, base_config) if original is None else original).eval()
+    processor = find_processor(folder, model)
+    statistics = None if processor is None else statistics_of(processor)
     # The blocks that were replaced are counted in the rebuilt model, which still has them.
-    return OdeStudentConfig(**equation).completed(
-        model, examine(model), base, base_config, statistics_of(read_processor(folder), model)
-    )
+    return OdeStudentConfig(**equation).completed(model, examine(model), base, base_config, statistics)

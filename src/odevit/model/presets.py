@@ -33,6 +33,7 @@ PARAMETERS = {
     "paper-distilled-small": 4_369_252,
     "tiny-conv": 544_499,
     "digits": 36_554,
+    "small": 61_370,
 }
 
 PRESETS.register("paper-cifar10")({**PAPER, "hidden_size": 192, "num_attention_heads": 8, "num_labels": 10})
@@ -46,15 +47,6 @@ PRESETS.register("paper-distilled-small")({**WIDE, "num_register_tokens": 10})
 # rest, so that the answer does not hang on how it was integrated.
 CONVOLUTIONAL = {"tokenizer": "conv", "use_cls_token": False, "num_labels": 10}
 PRESETS.register("tiny-conv")({**CONVOLUTIONAL, "tokenizer_channels": (56,), "pooling": "attention"})
-PRESETS.register("digits")(
-    {
-        **CONVOLUTIONAL,
-        "hidden_size": 64,
-        "mlp_ratio": 2.0,
-        "image_size": 8,
-        "tokenizer_channels": (),
-        "pooling": "mean",
-        "steps": 8,
-        "horizon": 4.0,
-    }
-)
+TINY = {**CONVOLUTIONAL, "hidden_size": 64, "mlp_ratio": 2.0, "pooling": "mean", "steps": 8, "horizon": 4.0}
+PRESETS.register("digits")({**TINY, "image_size": 8, "tokenizer_channels": ()})
+PRESETS.register("small")({**TINY, "image_size": 64, "tokenizer_channels": (16, 32)})

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import nn
-from transformers import ViTImageProcessorPil
+from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.depth import Depth
 from odevit.field import Field
-from odevit.model.processor import make_image_processor
+from odevit.model.processor import make_image_processor, pixel_values
 from odevit.solver import Save, Solution, Stop, Way
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
@@ -68,21 +68,24 @@ class Askable(nn.Module):
         return {int(number): str(name) for number, name in (self.config.id2label or {}).items()}
 
     @property
+    def classes(self) -> list[str]:
+        """The names of its classes, in the order of its logits."""
+        return [self.labels.get(number, f"LABEL_{number}") for number in range(self.config.num_labels)]
+
+    @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the images it takes."""
         size = self.config.image_size
         return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
     @property
-    def image_processor(self) -> ViTImageProcessorPil:
+    def image_processor(self) -> BaseImageProcessor:
         """What turns a picture into pixel_values."""
         return make_image_processor(self.config)
 
     def pixels_of(self, picture: Image.Image) -> Pixels:
         """A picture as a batch of one, in the colours and on the device of the model."""
-        processor: Any = self.image_processor
-        readable = picture.convert("RGB" if processor.do_convert_rgb else "L")
-        return processor(readable, return_tensors="pt")["pixel_values"].to(next(self.parameters()).device)
+        return pixel_values(self.image_processor, picture).to(next(self.parameters()).device)
 
     @property
     def parameter_count(self) -> int:

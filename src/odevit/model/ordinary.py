@@ -1,0 +1,95 @@
+"""image -> h_0 -> block_1, ..., block_L -> head -> logits: a ViT that was not operated on, asked as any model is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn
+
+from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
+
+from odevit.depth import Depth
+from odevit.depth.meaning import refuse
+from odevit.model.anatomy import Anatomy, answer_of
+from odevit.model.processor import PixelStatistics, statistics_of
+from odevit.model.protocol import Askable
+from odevit.solver import Solution, Solver, Stats, Way
+from odevit.tokens import Logits, Pixels, Tokens
+
+
+class OrdinaryViT(Askable):
+    """logits = head(block_L(... block_1(h_0))): what it answers and what that costs; it has no trajectory.
+
+    Args:
+        model: a classifier of transformers.
+        anatomy: of the model.
+        processor: its image processor, if it has one.
+        statistics: of the pixels it is trained with, if it has none.
+    """
+
+    depth: Blocks
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        anatomy: Anatomy,
+        processor: BaseImageProcessor | None,
+        statistics: PixelStatistics | None = None,
+    ) -> None:
+        super().__init__()
+        if anatomy.labels is None:
+            raise ValueError(
+                f"this is a {type(model).__name__} without a classification head; give it one for your data first: "
+                "odevit train teacher=FOLDER head_only=true data=DATA"
+            )
+        self.model, self.processor = model, processor
+        statistics = statistics if processor is None else statistics_of(processor)
+        self.depth = Blocks(anatomy.blocks)
+        self.config = copy.deepcopy(model.config)
+        pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
+        for name, value in {"image_mean": None, "image_std": None, **pixels}.items():
+            setattr(self.config, name, value)
+        self.config.image_size, self.config.num_channels = anatomy.size, anatomy.channels
+
+    @property
+    def image_processor(self) -> BaseImageProcessor:
+        return self.processor or super().image_processor
+
+    def forward(self, pixel_values: Pixels, way: Way | None = None) -> Logits:
+        """Its logits; there is no way to choose."""
+        return self.ask(pixel_values, way)[0]
+
+    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
+        """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
+        self.depth.check(way=way, **options)
+        logits = answer_of(self.model, self.model(pixels)).logits
+        assert logits is not None  # it has a head
+        return logits, Solution(logits, self.way.horizon, Stats(nfe=self.way.steps, steps=self.way.steps))
+
+    def embed(self, *_: Any, **__: Any) -> NoReturn:
+        """Whatever a trajectory would be asked is refused, in the words of `field`."""
+        raise ValueError(f"not reached: {self.field}")
+
+    readout = reading = layout = embed
+
+
+class Blocks(Depth):
+    """h_l = block_l(h_{l-1}): the depth of somebody else's ViT, which can be counted, but not integrated."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(NotImplemented, Way("lie_trotter", count, float(count)))
+
+    def choose(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> Way | None:
+        self.check(solver=solver, steps=steps, horizon=horizon)
+        return None
+
+    def check(self, **given: object) -> None:
+        """Refuse whatever is asked of an equation."""
+        asked = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        refuse("a ViT", [f"{words} was given, but {self.describe()} are no equation; leave it out" for words in asked])
+
+    def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
+        raise ValueError(f"{self.describe()} are asked for logits, not for states; call ask(pixels)")
+
+    def describe(self) -> str:
+        return f"{self.way.steps} blocks"
