@@ -30,14 +30,20 @@ def test_grey_is_repeated() -> None:
 
 
 def test_resizing_takes_the_centred_square() -> None:
+    """The shortest side is resized, then the centre taken, as transformers and torchvision do; edges stay apart."""
     wide = np.zeros((10, 30, 3), dtype=np.uint8)
     wide[:, 10:20] = 200  # the centre is bright, the sides are black
-    assert Decoder(5, resize=True)(wide).min() == 200
+    square = Decoder(5)(wide)
+    assert square.shape == (3, 5, 5)
+    assert (square[..., 1:-1] > 190).all(), "all of the centre"
+    assert square.min() > 150, "of the sides no more than a filter's width"
+    upright = np.ascontiguousarray(wide.transpose(1, 0, 2))
+    np.testing.assert_array_equal(Decoder(5)(upright), square.transpose(0, 2, 1))
 
 
 def test_shrinking_is_antialiased() -> None:
     checks = np.indices((64, 64)).sum(0) % 2 * 255
-    small = Decoder(8, resize=True)(checks.astype(np.uint8))
+    small = Decoder(8)(checks.astype(np.uint8))
     assert np.abs(small.astype(int) - 128).max() < 12
 
 

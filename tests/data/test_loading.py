@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import ViTImageProcessorPil
 
 from odevit.data import Images, ImageStream, load_data, loading
 from odevit.errors import ConfigError, OdeVitWarning
+from odevit.model.processor import square_processor
+from tests.model.tiny import tiny_model
 
 Maker = Callable[..., Path]
 
@@ -90,3 +93,30 @@ def test_streams_name_unreadable_images_and_can_step_over_them(class_folders: Ma
         pixels, label = lenient[0]
     assert torch.equal(pixels, lenient[1][0])
     assert label == 0
+
+
+def test_training_and_evaluation_share_what_is_decoded(tmp_path: Path, class_folders: Maker) -> None:
+    folder, cache = class_folders(), tmp_path / "cache"
+    first = load_data(folder, image_size=16, cache=cache)
+    stored = sorted(cache.iterdir())
+    again = load_data(folder, processor=tiny_model().image_processor, cache=cache)
+    assert sorted(cache.iterdir()) == stored
+    assert torch.equal(first.test.pixels, again.test.pixels)
+    other = load_data(folder, processor=ViTImageProcessorPil(size={"height": 16, "width": 16}, resample=0), cache=cache)
+    assert len(list(cache.iterdir())) > len(stored)
+    assert not torch.equal(first.test.pixels, other.test.pixels)
+    with pytest.raises(ValueError, match="image_size=8 and processor=; expected one of them"):
+        load_data(folder, image_size=8, processor=square_processor(16))
+
+
+def test_a_share_of_the_labels_is_some_of_every_class_and_the_rest_stays_as_it_is() -> None:
+    whole, few, again = (load_data("digits", share=share) for share in (1.0, 0.08, 0.08))
+    counts, least = torch.bincount(few.train.labels), torch.bincount(whole.train.labels)
+    assert torch.equal(counts, (0.08 * least).round().long())
+    assert torch.equal(few.train.pixels, again.train.pixels), "the same ones every time"
+    assert (few.mean, few.std, few.classes) == (whole.mean, whole.std, whole.classes)
+    for part in ("validation", "test"):
+        assert torch.equal(getattr(few, part).pixels, getattr(whole, part).pixels)
+    for share in (0.0, 1.5):
+        with pytest.raises(ConfigError, match=r"share=\d\.\d; expected a share in \(0, 1\]"):
+            load_data("digits", share=share)

@@ -104,6 +104,11 @@ def test_a_changed_file_is_seen_by_the_next_load(class_folders: Maker, tmp_path:
     assert find_source(parquet).parts["train"].labels.tolist() == [1, 0] * 4
 
 
+def test_columns_of_class_folders_are_refused(class_folders: Maker) -> None:
+    with pytest.raises(ValueError, match=r"class folders, which have no columns; leave out data\.label_column=kind"):
+        find_source(class_folders(), label_column="kind")
+
+
 def test_file_records_can_be_sent_to_workers(class_folders: Maker) -> None:
     records = find_source(class_folders()).parts["train"]
     name = records.name(3)

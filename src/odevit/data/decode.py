@@ -1,8 +1,6 @@
-"""bytes, path or array -> uint8 [3, S, S]: 8-bit RGB, upright, square, S as asked for or common to all.
+"""bytes, path or array -> uint8 [C, S, S], as an image processor makes it, S as asked for or common to all.
 
-Resizing takes the largest centred square and resamples it once with PIL's bicubic filter, which widens its
-support when shrinking (antialiasing). A square image of side S passes untouched. `datasets` could decode too, but
-it neither refuses 16 bits nor names the file that cannot be read.
+`datasets` could decode too, but it neither refuses 16 bits nor names the file that cannot be read.
 """
 
 from __future__ import annotations
@@ -12,19 +10,20 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
+from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.records import Encoded, Records
+from odevit.model.processor import shape_of, square_processor, upright, whole_pixels
 
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 """What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
 
-_EIGHT_BIT = frozenset({"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"})
 _PROBES = 64
 
 
@@ -34,45 +33,46 @@ class SizeError(Exception):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns encoded pictures into RGB, uint8 [3, S, S]. With `resize=False` other sizes are an error."""
+    """Turns encoded pictures into uint8 [C, S, S], by our own image processor unless another is given.
+
+    With `resize=False` pictures of other sizes are an error.
+    """
 
     size: int
-    resize: bool
-    channels: ClassVar[int] = 3
+    resize: bool = True
+    processor: BaseImageProcessor | None = None
+
+    @cached_property
+    def channels(self) -> int:
+        return shape_of(self._processor)[0]
+
+    @cached_property
+    def _processor(self) -> BaseImageProcessor:
+        return self.processor or square_processor(self.size)
 
     def __call__(self, encoded: Encoded) -> np.ndarray:
         with open_image(encoded) as picture:
-            fits = picture.size == (self.size, self.size)
-            if not fits and not self.resize:
+            if not self.resize and picture.size != (self.size, self.size):
                 raise SizeError(
                     f"images have different sizes: {self.size}x{self.size} and"
                     f" {picture.width}x{picture.height}. Set image_size={self.size} (or another) to resize them."
                 )
-            picture = picture.convert("RGB")
-            if not fits:
-                side = min(picture.size)
-                left, top = (picture.width - side) // 2, (picture.height - side) // 2
-                # Cropped first: resize(box=...) would let pixels outside the box bleed in.
-                centre = picture.crop((left, top, left + side, top + side))
-                picture = centre.resize((self.size, self.size), Image.Resampling.BICUBIC)
-            return np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1)
+            return whole_pixels(self._processor, picture)
 
 
 def open_image(encoded: Encoded) -> Image.Image:
-    """The picture, loaded and turned upright; raises one of UNREADABLE."""
+    """The picture, loaded, turned upright, in RGB; raises one of UNREADABLE."""
     if isinstance(encoded, np.ndarray):
-        return Image.fromarray(encoded)
+        return upright(Image.fromarray(encoded))
     with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as picture:
-        if picture.mode not in _EIGHT_BIT:
-            raise ValueError(f"pixels of mode {picture.mode!r} are not 8 bits per channel")
         picture.load()
-        return ImageOps.exif_transpose(picture)
+        return upright(picture)
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
     """The picture of a file in its own size, RGB, upright: as `predict` and `explore` see it."""
     try:
-        return open_image(Path(path)).convert("RGB")
+        return open_image(Path(path))
     except FileNotFoundError:
         raise ValueError(f"there is no image {os.fspath(path)!r}; expected the path of a PNG, JPEG, ...") from None
     except UNREADABLE as error:

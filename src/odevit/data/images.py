@@ -63,6 +63,10 @@ class Images:
         """The same images on another device."""
         return Images(self.pixels.to(device), self.labels.to(device))
 
+    def relabelled(self, labels: Tensor) -> Images:
+        """The same images with other labels."""
+        return Images(self.pixels, labels)
+
     def subset(self, indices: Tensor) -> Images:
         """The images at `indices` (int64), in that order."""
         indices = indices.to(self.labels.device)
@@ -96,6 +100,10 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
     def size(self) -> tuple[int, int]:
         """Height and width."""
         return self.decoder.size, self.decoder.size
+
+    def relabelled(self, labels: Tensor) -> ImageStream:
+        """The same images with other labels."""
+        return replace(self, records=self.records.relabelled(labels))
 
     def subset(self, indices: Tensor) -> ImageStream:
         """The images at `indices` (int64), in that order."""

@@ -21,17 +21,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.decode import Decoder, common_size
 from odevit.data.images import DataSet, Images, ImageStream, channel_statistics, decode_records
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
-from odevit.errors import ConfigError, Expected, OdeVitWarning, number, whole
+from odevit.errors import ConfigError, Expected, OdeVitWarning, number, whole, writable
+from odevit.model.processor import facts_of, shape_of, square_processor
 
 logger = logging.getLogger(__name__)
 
-_CACHE_LAYOUT = 1  # raise when the meaning of the stored tensors changes
+_CACHE_LAYOUT = 2  # raise when the meaning of the stored tensors changes
+
+LEARNED = Expected("a share in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1)
 
 
 def load_data(
@@ -41,10 +45,12 @@ def load_data(
     image_column: str | None = None,
     label_column: str | None = None,
     validation: float = 0.1,
+    share: float = 1.0,
     split_seed: int = 0,
     skip_unreadable: bool = False,
     resident_limit_gb: float = 4.0,
     cache: str | Path | None = None,
+    processor: BaseImageProcessor | None = None,
 ) -> DataSet:
     """The data set `data`, decoded, split and measured.
 
@@ -54,23 +60,34 @@ def load_data(
         image_column: column of the images; None takes the first that holds images.
         label_column: column of the labels; None takes "label", "labels", "fine_label", ...
         validation: fraction of each class of the training part held out to choose models by.
-        split_seed: decides which samples are held out.
+        share: fraction of each class of what is left that is learned from; statistics are those of all.
+        split_seed: decides which samples these are.
         skip_unreadable: go on without images that cannot be read, with a warning.
         resident_limit_gb: sets larger than this when decoded are streamed; 0 streams all.
         cache: folder that keeps decoded arrays for the next time; None keeps none.
+        processor: the image processor of the model that is to see them; our own for `image_size` unless given.
     """
     problems = [
         *whole(1, optional=True).problem("image_size", image_size),
         *number(least=0, below=1).problem("validation", validation),
+        *LEARNED.problem("share", share),
         *Expected("0 (stream everything) or more", lambda gb: gb >= 0).problem("resident_limit_gb", resident_limit_gb),
+        *writable("cache", cache, folder=True),
     ]
+    if processor is not None and image_size is not None:
+        problems.append(f"image_size={image_size} and processor=; expected one of them")
     if problems:
         raise ConfigError("load_data", problems)
+    if image_size is not None:
+        processor = square_processor(image_size)
     source = find_source(data, image_column=image_column, label_column=label_column)
+    classes = classes_of(source)
     parts = choose_parts(source.parts, source.name)
-    classes = source.classes or tuple(str(label) for label in range(int(parts["train"].labels.max()) + 1))
-    _check_labels(parts, classes, source.name)
-    loaded = _load(source, parts, image_size, skip_unreadable, resident_limit_gb, cache)
+    present = parts["train"].labels.unique().tolist()
+    if len(present) < 2:
+        only = classes[present[0]]
+        raise ValueError(f"the training part of {source.name} has only one class ({only!r}); expected two or more.")
+    loaded = _load(source, parts, processor, skip_unreadable, resident_limit_gb, cache)
     train = loaded["train"]
     held_out = loaded.get("validation")
     # A validation part that came with the data, beside a test part, is used as it is.
@@ -78,7 +95,7 @@ def load_data(
         kept, held = stratified_split(train.labels, validation, split_seed)
         train, held_out = train.subset(kept), train.subset(held)
     # Measurements are cached too: those of a stream cost thousands of decodings.
-    settings = [source.facts, image_size, skip_unreadable, validation, split_seed, resident_limit_gb == 0]
+    settings = [source.facts, _facts(processor), skip_unreadable, validation, split_seed, resident_limit_gb == 0]
     file = _cache_file(cache, f"{source.name}-statistics", [settings, len(train)])
     measured = _read_cache(file)
     if measured is None:
@@ -86,39 +103,58 @@ def load_data(
         measured = {"mean": torch.tensor(mean, dtype=torch.float64), "std": torch.tensor(std, dtype=torch.float64)}
         _write_cache(file, measured)
     mean, std = (tuple(measured[name].tolist()) for name in ("mean", "std"))
+    if share < 1:
+        train = train.subset(stratified_split(train.labels, share, split_seed)[1])
     return DataSet(source.name, train, held_out, loaded["test"], classes, mean, std, train.size[0], train.channels)
+
+
+def classes_of(source: Source) -> tuple[str, ...]:
+    """The names of the classes, or their numbers; labels that are no classes are refused."""
+    classes = source.classes or _numbered(source)
+    _check_labels(source.parts, classes, source.name)
+    return classes
+
+
+def _numbered(source: Source) -> tuple[str, ...]:
+    """Names for classes that have none: their numbers, which count the classes and can be no more than the images."""
+    largest = max((int(records.labels.max()) for records in source.parts.values() if len(records)), default=0)
+    images = sum(map(len, source.parts.values()))
+    if largest >= images:
+        raise ValueError(
+            f"the labels of {source.name} go up to {largest:,}, but it has {images:,} images; expected the numbers of "
+            "classes, 0, 1, 2, ...: number the classes anew, or choose another column with label_column="
+        )
+    return tuple(str(label) for label in range(largest + 1))
 
 
 def _check_labels(parts: Mapping[str, Records], classes: tuple[str, ...], where: str) -> None:
     for part, records in parts.items():
+        if part.lower().startswith("test") and bool((records.labels == -1).all()):
+            continue  # not labelled, and not used
         wrong = ((records.labels < 0) | (records.labels >= len(classes))).nonzero().flatten().tolist()
         if wrong:
             raise ValueError(
                 f"{len(wrong)} labels of the {part} part of {where} are outside 0..{len(classes) - 1}, the first"
                 f" is {int(records.labels[wrong[0]])} ({records.name(wrong[0])}). Correct them or remove those rows."
             )
-    present = parts["train"].labels.unique().tolist()
-    if len(present) < 2:
-        only = classes[present[0]]
-        raise ValueError(f"the training part of {where} has only one class ({only!r}); expected two or more.")
 
 
 def _load(
     source: Source,
     parts: Mapping[str, Records],
-    image_size: int | None,
+    processor: BaseImageProcessor | None,
     skip_unreadable: bool,
     resident_limit_gb: float,
     cache: str | Path | None,
 ) -> dict[str, Images] | dict[str, ImageStream]:
     folder = None if resident_limit_gb == 0 else cache
     # Not in the fingerprint: the validation split, which is carved out later.
-    file = _cache_file(folder, source.name, [source.facts, image_size, skip_unreadable, sorted(parts)])
+    file = _cache_file(folder, source.name, [source.facts, _facts(processor), skip_unreadable, sorted(parts)])
     stored = _read_cache(file)
     if stored is not None:
         return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
-    size = common_size(parts.values()) if image_size is None else image_size
-    decoder = Decoder(size, resize=image_size is not None)
+    size = common_size(parts.values()) if processor is None else shape_of(processor)[1]
+    decoder = Decoder(size, resize=processor is not None, processor=processor)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
     if decoded_bytes > resident_limit_gb * 2**30:
         return {part: ImageStream(records, decoder, skip_unreadable) for part, records in parts.items()}
@@ -127,14 +163,21 @@ def _load(
         decoded[part], lines = decode_records(records, decoder, title=f"decoding {source.name}, {part}")
         complaints += lines
     if complaints:  # not cached: skipped images are reported again at every load
-        _report_unreadable(complaints, decoded, skip_unreadable)
+        report_unreadable(complaints, decoded, skip_unreadable)
+        if len(decoded["train"].labels.unique()) < 2:
+            raise ValueError("only one class is left in the training part; check the files.")
     else:
         pixels = {f"{part}.pixels": images.pixels for part, images in decoded.items()}
         _write_cache(file, pixels | {f"{part}.labels": images.labels for part, images in decoded.items()})
     return decoded
 
 
-def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
+def _facts(processor: BaseImageProcessor | None) -> object:
+    return None if processor is None else facts_of(processor)
+
+
+def report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:
+    """Raise what cannot be read, or warn of it where it is to be skipped and something is left."""
     count = "1 image" if len(complaints) == 1 else f"{len(complaints)} images"
     more = [f"... and {len(complaints) - 10} more"] if len(complaints) > 10 else []
     summary = "\n  ".join([f"{count} cannot be read:", *(f"- {line}" for line in complaints[:10]), *more])
@@ -144,8 +187,6 @@ def _report_unreadable(complaints: list[str], decoded: Mapping[str, Images], ski
     for part, images in decoded.items():
         if len(images) == 0:
             raise ValueError(f"no image of the {part} part can be read; check the files.")
-    if len(decoded["train"].labels.unique()) < 2:
-        raise ValueError("only one class is left in the training part; check the files.")
 
 
 def _cache_file(folder: str | Path | None, name: str, facts: object) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
@@ -43,6 +44,12 @@ class Records(ABC):
     def subset(self, indices: Tensor) -> Records:
         """The records at `indices` (int64), in that order."""
         return _Subset(self, indices)
+
+    def relabelled(self, labels: Tensor) -> Records:
+        """The same records with other labels."""
+        records = copy.copy(self)
+        records.labels = labels
+        return records
 
 
 class _Subset(Records):

@@ -25,12 +25,15 @@ from torch import Tensor
 from odevit.data.parts import is_part_name
 from odevit.data.records import ArrayRecords, Records, Shard, Source, TableRecords
 from odevit.errors import unknown_name
+from odevit.hub import hub, is_path
 from odevit.registry import Registry
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+_SHARD = re.compile(r"-\d+-of-\d+.*$")
 
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "category", "cls")
 """Names a label column usually has, the most usual first."""
@@ -54,22 +57,57 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
     if isinstance(data, str) and data in named_sources:
         return named_sources[data]()
     path = Path(data).expanduser()
-    if path.is_dir():
+    if path.is_dir() and str(data):  # Path("") is the current folder
         path = path.resolve()
         files = _parquet_files(path)
-        return _parquet_source(path.name, files, image_column, label_column) if files else _folder_source(path)
+        if files:
+            return _parquet_source(path.name, files, image_column, label_column)
+        columns = {"image_column": image_column, "label_column": label_column}
+        if given := [f"data.{name}={value}" for name, value in columns.items() if value is not None]:
+            raise ValueError(f"{path} holds class folders, which have no columns; leave out {' and '.join(given)}")
+        return _folder_source(path)
     names = ", ".join(repr(name) for name in named_sources)
     kinds = (
         f"data= may be a name ({names}), a folder with files like train-00000-of-00001.parquet, a folder of"
         " class folders (train/<class>/*.png or <class>/*.png), or a hub id ('uoft-cs/cifar10')."
     )
     text = str(data)
-    looks_like_path = isinstance(data, Path) or text.startswith((".", "/", "~")) or text.count("/") > 1
-    if looks_like_path or "\\" in text or not text or path.exists():
+    if isinstance(data, Path) or is_path(text):
         problem = "is a file, not a folder" if path.is_file() else "does not exist"
         raise ValueError(f"data={text!r} {problem}. {kinds}")
     otherwise = f"As a name it is an {unknown_name('data set', text, named_sources)} {kinds}"
     return _hub_source(text, image_column, label_column, otherwise)
+
+
+def find_pictures(folder: Path) -> Records:
+    """Every picture of a folder, at any depth, or of its parquet files. Nobody asks for their labels, which are 0.
+
+    Parts that are named as test or validation parts are left out: what is measured on must not be trained on.
+    """
+    from datasets import Dataset
+
+    if not folder.is_dir():
+        raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
+    files = [path for path in sorted(folder.rglob("*")) if _is_for_training(path.relative_to(folder))]
+    tables, pictures = [path for path in files if path.suffix == ".parquet"], [*filter(_is_picture, files)]
+    if tables:
+        columns = _parquet_features(_open_parquet(tables[0]).schema_arrow).items()
+        images = [name for name, feature in columns if _described(feature) == "image"]
+        if not images:
+            raise ValueError(f"{tables[0]} has no column of images; expected one")
+        return _parquet_records(tables, images[0], None)
+    if not pictures:
+        raise ValueError(
+            f"unlabelled={str(folder)!r} holds no images to train on; expected files ending in "
+            f"{' '.join(sorted(SUFFIXES))}, or parquet files"
+        )
+    dataset = Dataset.from_dict({"image": [str(path) for path in pictures], "label": np.zeros(len(pictures), int)})
+    return _table_records(dataset, "image", "label", None)
+
+
+def _is_for_training(path: Path) -> bool:
+    names = [*path.parts[:-1], _SHARD.sub("", path.stem)]
+    return all(name.lower().startswith("train") for name in names if is_part_name(name))
 
 
 def _folder_source(folder: Path) -> Source:
@@ -107,8 +145,8 @@ def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, 
         loose = sum(map(_is_picture, folder.iterdir()))
         problem = f"{loose} images lie in it directly, without a class" if loose else "no images were found in it"
         raise ValueError(
-            f"the folder {folder} cannot be used: {problem}; expected train/<class>/*.png (and test/<class>/*.png),"
-            f" or <class>/*.png, files ending in {' '.join(sorted(SUFFIXES))}."
+            f"the data folder {folder} cannot be used: {problem}; expected train/<class>/*.png (and"
+            f" test/<class>/*.png), or <class>/*.png, files ending in {' '.join(sorted(SUFFIXES))}."
         )
     if empty:
         raise ValueError(f"{len(empty)} class folders hold no images: {', '.join(empty[:10])}. Fill or remove them.")
@@ -126,7 +164,7 @@ def _parquet_files(folder: Path) -> dict[str, list[Path]]:
     """The parquet files of each part, in order; empty when the folder is not in hub layout."""
     parts: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")]):
-        part = re.sub(r"-\d+-of-\d+.*$", "", path.stem)
+        part = _SHARD.sub("", path.stem)
         if is_part_name(part):
             parts.setdefault(part, []).append(path)
     return parts
@@ -143,15 +181,18 @@ def _parquet_source(
     return Source(name, _class_names(features[label]), parts, (*facts, image, label))
 
 
-def _parquet_records(files: list[Path], image: str, label: str) -> Records:
-    """Rows of parquet files; only the labels are read now, the images one row group at a time."""
+def _parquet_records(files: list[Path], image: str, label: str | None) -> Records:
+    """Rows of parquet files; only the labels, if any, are read now, the images one row group at a time."""
     shards, labels = [], []
     for path in files:
         file = _open_parquet(path)
         for column in (image, label):
-            if column not in file.schema_arrow.names:
+            if column is not None and column not in file.schema_arrow.names:
                 raise ValueError(f"{path} has no column {column!r}; it has {', '.join(file.schema_arrow.names)}.")
-        labels.append(_label_tensor(file.read(columns=[label]).column(0), label, str(path)))
+        if label is None:
+            labels.append(torch.zeros(file.metadata.num_rows, dtype=torch.int64))
+        else:
+            labels.append(_label_tensor(file.read(columns=[label]).column(0), label, str(path)))
         first = 0
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
@@ -197,7 +238,8 @@ def _hub_source(identifier: str, image_column: str | None, label_column: str | N
 
     name, _, configuration = identifier.partition(":")
     try:
-        splits = datasets.load_dataset(name, configuration or None)
+        with hub():
+            splits = datasets.load_dataset(name, configuration or None)
     except (OSError, ValueError, RuntimeError) as error:  # absent, unreachable, or in need of a configuration
         raise ValueError(f"data={identifier!r} could not be fetched from the hub ({error}). {otherwise}") from error
     features = next(iter(splits.values())).features

@@ -17,7 +17,7 @@ from odevit.data.augment.geometry import random_affine, random_crop, random_flip
 from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
 from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
 from odevit.data.hashing import uniforms
-from odevit.errors import ConfigError, Expected, broken, number, whole
+from odevit.errors import FLAG, ConfigError, Expected, broken, number, whole
 
 # Each augmentation has its own random numbers: turning one on does not change what another does.
 _FLIP = 0
@@ -36,10 +36,13 @@ def _at_most(most: float, wanted: str) -> Expected:
 _CHANCE = _at_most(1, "a probability from 0 to 1")
 _ALPHA = _at_most(16, "0 (off) or the alpha of a Beta distribution up to 16")
 _RULES = {
-    "crop": whole(),
-    "flip": Expected("True or False", lambda value: isinstance(value, bool)),
+    "crop": Expected(
+        "a whole number of pixels up to 1024, or a share of the side below 1",
+        lambda v: whole(0, 1024).fine(v) or number(above=0, below=1).fine(v),
+    ),
+    "flip": FLAG,
     "erasing": _CHANCE,
-    "randaugment_ops": whole(),
+    "randaugment_ops": whole(0, 100),
     "randaugment_magnitude": _at_most(MAXIMUM, f"a number from 0 to {MAXIMUM}"),
     "affine": _CHANCE,
     "colour": _CHANCE,
@@ -47,7 +50,7 @@ _RULES = {
     "cutmix": _ALPHA,
     "mix_probability": _CHANCE,
     "label_smoothing": number(least=0, below=1),
-    "repeats": whole(1),
+    "repeats": whole(1, 1024),
 }
 
 
@@ -55,8 +58,8 @@ _RULES = {
 class Augmentation:
     """What is done to training images. The default, everything off, is the identity with one-hot targets."""
 
-    crop: int = 0
-    """Random crop of the image padded by this many mirrored pixels."""
+    crop: int | float = 0
+    """Random crop of the image padded by this many mirrored pixels; below 1, by this share of its side."""
     flip: bool = False
     """Mirror half of the samples left and right."""
     erasing: float = 0.0
@@ -84,9 +87,11 @@ class Augmentation:
         problems = broken(self, _RULES)
         if not problems:
             if self.mix_probability > 0 and self.mixup == 0 and self.cutmix == 0:
-                problems.append("mix_probability > 0 but mixup and cutmix are 0; set mixup=0.8 or cutmix=1.0 too")
+                problems.append(
+                    f"mix_probability={self.mix_probability}, but nothing to mix; set mixup=0.8 or cutmix=1.0 too"
+                )
             if self.mix_probability == 0 and (self.mixup > 0 or self.cutmix > 0):
-                problems.append("mixup or cutmix > 0 but mix_probability is 0; set mix_probability=0.5 too")
+                problems.append(f"mixup={self.mixup}, cutmix={self.cutmix}, but never; set mix_probability=0.5 too")
         if problems:
             raise ConfigError("Augmentation", problems)
 
@@ -107,7 +112,7 @@ class Augmentation:
         if self.randaugment_ops > 0:
             images = rand_augment(images, u[_RANDAUGMENT:], self.randaugment_ops, self.randaugment_magnitude)
         if self.crop > 0:
-            images = random_crop(images, u[_CROP], self.crop)
+            images = random_crop(images, u[_CROP], self.padding(images.shape[-1]))
         if self.colour > 0:
             images = colour_jitter(images, u[_COLOUR], self.colour)
         if self.erasing > 0:
@@ -115,6 +120,10 @@ class Augmentation:
         if self.mix_probability > 0:
             images, targets = self._mix(images, targets, u[_MIX])
         return images, targets
+
+    def padding(self, side: int) -> int:
+        """The padding of `crop` in pixels, for images of this side."""
+        return round(self.crop * side) if 0 < self.crop < 1 else int(self.crop)
 
     def _mix(self, images: Tensor, targets: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """`u` is [5, B]: whether, which, how much, where (two)."""
