@@ -27,6 +27,20 @@ def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
     assert math.isnan(Share(0, 0).value)
 
 
+@pytest.mark.parametrize(("hits", "count", "threshold"), [(72, 72, 0.95), (1, 1, 0.95), (97, 100, 0.95), (4, 10, 0.5)])
+def test_how_many_images_would_settle_it(hits, count, threshold):
+    share = Share(hits, count)
+    least = share.enough(threshold)
+
+    def decided(n):  # with the same share of n images, which need not be a whole number of them
+        low, high = Share(share.value * n, n).interval
+        return not low <= threshold <= high
+
+    assert decided(least)
+    assert not decided(least - 1)
+    assert Share(19, 20).enough(0.95) is None
+
+
 def test_the_error_of_a_difference_is_that_of_paired_draws():
     generator = torch.Generator().manual_seed(0)
     a = torch.rand(20000, generator=generator) < 0.9

@@ -119,3 +119,9 @@ def test_the_ways_that_are_tried():
     assert accurate_way(own) == Way("dopri5", 12, 6.0)
     assert own in grid_ways(own)
     assert len(grid_ways(own)) == 20
+
+
+def test_steps_that_would_skip_a_piece_of_the_weights_have_no_answer():
+    model = tiny_model(steps=4, knots=4, blend="constant")
+    fine, coarse = sweep(model, images(), [model.way.but(steps=8), model.way.but(steps=2)])
+    assert (fine.finite, coarse.finite, coarse.agreement) == (1.0, 0.0, 0.0)

@@ -5,6 +5,10 @@ from odevit.analysis.approximation import approximation_error as approximation_e
 from odevit.analysis.comparison import three_depths as three_depths
 from odevit.analysis.contraction import Radius as Radius
 from odevit.analysis.contraction import contraction_radius as contraction_radius
+from odevit.analysis.fitted_grid import FittedGrid as FittedGrid
+from odevit.analysis.fitted_grid import fit_grid as fit_grid
+from odevit.analysis.guidance import Guided as Guided
+from odevit.analysis.guidance import guided as guided
 from odevit.analysis.lipschitz import Estimate as Estimate
 from odevit.analysis.lipschitz import attention_bound as attention_bound
 from odevit.analysis.lipschitz import local_lipschitz as local_lipschitz

@@ -14,6 +14,8 @@ from odevit.tokens import Logits, Tokens
 
 FAR = 8
 """How many horizons the recurrence goes on for."""
+NEAR = 1e-5
+"""|step(x) - x| / |x| of a rest point that is compared with where a recurrence ends."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
     equation = model.depth(x0, own.but(solver=accurate, steps=1))
     recurrence = model.depth(x0, own.but(solver=fixed).times(FAR))
     # Around the field as it is: no copy of its weights.
-    rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed))(x0)
+    rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed), tolerance=NEAR)(x0)
 
     def view(solution: Solution) -> View:
         alike = torch.full((len(x0),), solution.stats.nfe, device=x0.device)

@@ -81,7 +81,10 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     dot = dot_product(attention)
     if dot is None:
         name = type(attention).__name__
-        raise ValueError(f"{name}; expected DotProductAttention, the bound is about attention='dot'")
+        raise ValueError(
+            f"{name}; expected DotProductAttention, the bound is about attention='dot' without qk_norm or rotary "
+            "positions"
+        )
     exact = copy.deepcopy(dot).double()
     projections = (exact.q_proj, exact.k_proj, exact.v_proj)
     Q, K, V = (exact.split(projection(x.double())) for projection in projections)

@@ -186,9 +186,10 @@ def _push(
     solver: FixedStepSolver, dynamics: Dynamics, x: Tensor, frame: Tensor, t: float, h: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
+    here = dynamics.within(t, t + h)
 
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.func.jvp(lambda state: solver.step(dynamics, state, t, h).to(x.dtype), (x,), (v,))[:2]
+        return torch.func.jvp(lambda state: solver.step(here, state, t, h).to(x.dtype), (x,), (v,))[:2]
 
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])

@@ -12,6 +12,8 @@ from torch import Tensor
 
 PERCENTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
 """The middle 90% of a sample, and its median."""
+Z = 1.96
+"""Standard errors on either side that hold 95% of a normal distribution."""
 SHUFFLES = 10_000
 """Permutations behind a p-value."""
 
@@ -40,12 +42,17 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval at z = 1.96."""
+        """Wilson's interval: every p0 with |p - p0| <= z sqrt( p0 (1 - p0) / n )."""
         if not self.count:
             return math.nan, math.nan
-        z, n, p = 1.96, self.count, self.value
+        z, n, p = Z, self.count, self.value
         middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+    def enough(self, threshold: float) -> int | None:
+        """z^2 p0 (1 - p0) / (p - p0)^2: the least n whose interval around p leaves out p0; None where p is p0."""
+        away = self.value - threshold
+        return math.ceil(Z**2 * threshold * (1 - threshold) / away**2) if away else None
 
     def numbers(self) -> dict[str, float | int | tuple[float, float]]:
         return {"value": self.value, "error": self.error, "interval": self.interval, **vars(self)}

@@ -14,7 +14,7 @@ from odevit.analysis.untouched import measurable
 from odevit.field.dynamics import Field
 from odevit.model import Askable
 from odevit.objectives.vectors import norms, random_normal, units
-from odevit.solver import SOLVERS, AdaptiveSolver, FixedStepSolver, RungeKutta, Tableau, Way, make_solver
+from odevit.solver import SOLVERS, AdaptiveSolver, FixedStepSolver, Multistep, RungeKutta, Tableau, Way, make_solver
 from odevit.tokens import Tokens
 
 STEPS = (4, 6, 8, 12, 24, 64)
@@ -131,19 +131,26 @@ def sweep(
 
 
 def _trajectories(ways: Iterable[Way]) -> list[list[Way]]:
-    """Ways with the same solver and step together, the shortest first; those of an adaptive solver one by one.
+    """Ways with the same solver and step together, the shortest first; others one by one.
 
-    The cost of an adaptive solve is only known for the way that was solved.
+    The cost of an adaptive solve, and of one with memory, is only known for the way that was solved, and the steps of a
+    grid that is not uniform are no steps of a longer one.
     """
     groups: dict[object, list[Way]] = {}
     for way in ways:
-        groups.setdefault((way.solver, f"{way.step:.9g}") if way.is_fixed else way, []).append(way)
+        method = way.method
+        shared = isinstance(method, FixedStepSolver) and not method.restart and way.grid == "uniform"
+        groups.setdefault((way.solver, f"{way.step:.9g}") if shared else way, []).append(way)
     return [sorted(group, key=lambda way: way.steps) for group in groups.values()]
 
 
 def _travel(model: Askable, x0: Tokens, ways: Sequence[Way]) -> Iterator[tuple[Way, Tokens, int]]:
     """Each way with its final state and its evaluations, from one solve of the longest."""
     longest, ends = ways[-1], [way.steps for way in ways]
+    if longest.is_fixed and model.field.refusals(longest.edges):
+        # Steps too long for the field, which has no answer to them.
+        yield from ((way, torch.full_like(x0, torch.nan), 0) for way in ways)
+        return
     solution = model.depth(x0, longest, save=ends)
     # A solve that gave up has not reached its end; what it did reach is no answer.
     states = dict(zip(ends, solution.states, strict=False))
@@ -163,9 +170,10 @@ class Limits:
     """h < z / |lambda|: the longest stable step of each solver.
 
     lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, and z the end of the interval
-    of absolute stability: 2 for Euler, midpoint and Heun, 2.785 for RK4. That is exact for a real lambda and a rule of
-    thumb otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of the remainder
-    limit them, and z = 2 is on the safe side for all of them. Adaptive solvers choose a stable step themselves.
+    of absolute stability: 2 for Euler, midpoint and Heun, 2.785 for RK4, 1 and 6/11 for methods with memory of order 2
+    and 3. That is exact for a real lambda and a rule of thumb otherwise. Splittings and exponential methods solve the
+    leak exactly; only the eigenvalues of the remainder limit them, and z = 2 is on the safe side for those that have no
+    memory. Adaptive solvers choose a stable step themselves.
 
     Args:
         radius: |lambda| of the whole field.
@@ -184,6 +192,8 @@ class Limits:
             return float("inf")
         if isinstance(method, RungeKutta):
             return stability_interval(method.tableau) / max(self.radius, 1e-12)
+        if isinstance(method, Multistep):
+            return method.interval / max(self.forcing if method.solves_leak else self.radius, 1e-12)
         return 2.0 / max(self.forcing, 1e-12)
 
     def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:

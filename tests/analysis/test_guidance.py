@@ -1,0 +1,58 @@
+"""What a push towards a class changes, and where steps belong."""
+
+import pytest
+import torch
+
+from odevit.analysis import fit_grid, guided
+from odevit.errors import ConfigError
+from odevit.solver import Way, solve
+from tests.model.tiny import tiny_images, tiny_model
+
+
+@pytest.mark.parametrize("settings", [{"leak": 1.0}, {"leak": 0.0, "knots": 3, "steps": 4}])
+def test_a_push_goes_where_it_says_and_nowhere_without_strength(settings):
+    torch.manual_seed(0)
+    model, images = tiny_model(**settings), tiny_images(4)
+    still, towards, away = (guided(model, images, 1, strength) for strength in (0.0, 0.5, -0.5))
+    torch.testing.assert_close(still.guided, still.logits)
+    torch.testing.assert_close(still.logits, model(images).logits.detach(), rtol=1e-5, atol=1e-5)
+    assert (still.change == 0).all()
+    assert (towards.raised > 0).all()
+    assert (away.raised < 0).all()
+    assert towards.change.shape == (4, *model.layout().grid)
+    assert (guided(model, images, 1, 2.0).shift > towards.shift).all(), "a stronger push changes more"
+    assert all(parameter.requires_grad for parameter in model.parameters()), "left as it was"
+
+
+def test_a_push_to_nowhere_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        guided(tiny_model(solver="dopri5"), tiny_images(), 99)
+    assert "label=99" in str(caught.value)
+    assert "chooses its own steps" in str(caught.value)
+
+
+def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
+    torch.manual_seed(0)
+    model = tiny_model(leak=3.0, solver="euler", steps=6, horizon=3.0)
+    way = model.way
+    fitted = fit_grid(model, tiny_images(4))
+    assert fitted.error < 0.8 * fitted.uniform_error
+    torch.manual_seed(5)
+    others = model.embed(torch.randn(4, *tiny_images().shape[1:])).detach()
+    end = model.depth(others, way.but(steps=200)).state
+    errors = [(model.depth(others, way.but(grid=grid)).state - end).norm() for grid in ("uniform", fitted.grid)]
+    assert errors[1] < errors[0]
+    with pytest.raises(ConfigError, match="steps=1"):
+        fit_grid(model, tiny_images(), Way("euler", 1, 1.0))
+
+
+def test_a_model_keeps_its_grid(tmp_path):
+    model = tiny_model(grid=[0.0, 0.1, 0.5, 1.0], steps=3, solver="heun")
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert again.way == model.way
+    x0 = model.embed(tiny_images())
+    found = again.depth(x0, save="all")
+    assert found.times == pytest.approx([0.0, 0.1 * model.way.horizon, 0.5 * model.way.horizon, model.way.horizon])
+    first = solve(model.field, x0, solver="heun", steps=1, t1=0.1 * model.way.horizon).state
+    torch.testing.assert_close(found.states[1], first)
