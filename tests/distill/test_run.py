@@ -20,19 +20,24 @@ from odevit.distill.alignment import Alignment
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.distill.head import train_head
+from odevit.distill.pretrained import PretrainedTask, train_pretrained
+from odevit.errors import ConfigError
 from odevit.model import anatomy, surgery
 from odevit.train import RunFolder
 from odevit.train.callbacks import read_metrics
 from odevit.train.compose import compose_recipe
+from odevit.train.life import run
 from odevit.train.splits import read_data
 from odevit.train.trainer import OdeViTTrainer
 from tests.train.start import words
 
-SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128}
+SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128, "train.log_every": 10}
 
 
 def distill(then=None, **settings):
+    """One field in one part, as where the teacher is trained here; tests/distill/test_phases.py has the rest."""
+    plain = {"student.vector_knots": "null", "student.init": "spectral"}
+    settings = {"phases": "none", "train.optimizer": "adamw", **plain, **settings}
     return distill_recipe(compose_distillation(words(settings)), then=then)
 
 
@@ -54,7 +59,7 @@ def vit(tmp_path_factory):
 
 def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
     settings = {"teacher": vit, "head_only": True, "out": tmp_path / "run", **SMALL}
-    folder = train_head(compose_recipe(words(settings)))
+    folder = train_pretrained(compose_recipe(words(settings)))
     before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"classifier.weight", "classifier.bias"}
@@ -65,7 +70,7 @@ def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
     assert f"{record['top1']:.2%}" in (folder / "README.md").read_text()
 
 
-def test_distilling_a_hugging_face_vit(vit, tmp_path):
+def test_distilling_a_hugging_face_vit(vit, tmp_path, capsys):
     before = load_file(vit / "model.safetensors")
     folder = distill(
         teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **{"student.steps": 3, "train.steps": [3, 6]}
@@ -79,7 +84,12 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
     assert sum(p.numel() for p in student.parameters()) == record["params"]
     assert len(Alignment.load(folder / "alignment.json").distances) == 3
     assert [row["model"] for row in comparison(folder)] == ["teacher", "student distilled"]
+    assert comparison(folder)[0]["images"] == record["images"] == 359, "the test split of the digits"
+    printed = capsys.readouterr().out
+    assert printed.count("  agreement with the teacher ") == 2, "what it is selected by, after each epoch"
+    assert "validation " not in printed
     card = (folder / "README.md").read_text()
+    assert "359 images" in card
     assert f"{record['agreement']:.2%}" in card
     assert f"{record['params']:,}" in card
     losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
@@ -89,8 +99,11 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path):
 def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
     small = {"teacher_train.epochs": 1, "model.hidden_size": 16, "model.num_attention_heads": 2, "model.steps": 2}
     steps = {"train.steps": [2, 4], "student.steps": 4, "student.registers": 2}
-    folder = distill(out=tmp_path / "run", **SMALL, **small, **steps)
+    folder = distill(out=tmp_path / "run", labels=0.08, **SMALL | {"train.batch_size": 64}, **small, **steps)
     rows = json.loads((folder / "comparison.json").read_text())
+    assert [row["labels"] for row in rows] == [1295, 100, 0]
+    scratch, student = (read_metrics(folder / part / "metrics.jsonl")[-1] for part in ("scratch", "."))
+    assert scratch["step"] == student["step"], "as many steps, on fewer images"
     assert [row["model"] for row in rows] == ["teacher", "student from scratch", "student distilled"]
     assert rows[1]["params"] == rows[2]["params"], "the same architecture"
     assert rows[0]["agreement"] == 1.0
@@ -118,7 +131,10 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train.steps": [2]}, r"3 checkpoints .* do not fit into 2 steps; take at least 3 .* \(objective.path=last\)"),
+        (
+            {"train.steps": [2], "objective.meeting": "nearest"},
+            r"3 checkpoints .* do not fit into 2 steps; take at least 3 .* \(objective.path=last\)",
+        ),
         ({"student.steps": 2, "stopping.bound": "curvature"}, r"3 checkpoints .* do not fit into 2 steps"),
         ({"objective.path": "none"}, r"objective.path='none'"),
         ({"compare": True}, r"compare=true is for teachers that are trained here"),
@@ -135,7 +151,9 @@ def test_a_head_that_does_not_match_the_data(tmp_path):
         num_labels=7,
     )  # fmt: skip
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
-    with pytest.raises(ValueError, match=r"knows 7 classes, the data has 10; train a head .* head_only=true"):
+    with pytest.raises(
+        ValueError, match=r"the data has 10 .* the teacher has 7 \(LABEL_0.*; train a head .* head_only=true"
+    ):
         distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
 
 
@@ -231,7 +249,8 @@ def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path,
 
 
 def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(vit, tmp_path, monkeypatch):
-    off = {f"data.augmentation.{name}": 0 for name in ("affine", "mixup", "mix_probability", "label_smoothing")}
+    kinds = ("affine", "mixup", "cutmix", "mix_probability", "label_smoothing", "crop", "flip")
+    off = {f"data.augmentation.{name}": False if name == "flip" else 0 for name in kinds}
     settings = {**SMALL, **off, "teacher": vit, "compare": False, "train.steps": [3], "student.steps": 3}
     asked = losses_of(distill(out=tmp_path / "asked", **settings))
     calls = []
@@ -254,3 +273,35 @@ def losses_of(folder):
 def test_features_and_augmentation_exclude_each_other(vit, tmp_path):
     with pytest.raises(ValueError, match=r"switch data\.augmentation off"):
         distill(out=tmp_path / "run", teacher=vit, compare=False, features=tmp_path / "features", **SMALL)
+
+
+def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):
+    settings = {"teacher": vit, "out": tmp_path / "run", "train.layer_decay": 0.5, "train.ema": 0, **SMALL}
+    task = PretrainedTask(compose_recipe(words(settings)))
+    run(task)
+    rates = {name: task.rate_of(name) for name, _ in task.network.named_parameters()}
+    assert [rate for name, rate in rates.items() if name.endswith("layernorm_before.weight")] == [0.25, 0.5, 1.0]
+    assert rates["model.classifier.weight"] == rates["model.vit.layernorm.weight"] == 1.0
+    assert rates["model.vit.embeddings.cls_token"] == 0.125
+    before, after = load_file(vit / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    assert Teacher(str(tmp_path / "run")).anatomy.labels == 10
+    # The optimiser divides every gradient by its size, so a parameter moves as far as its rate lets it.
+    moved = {name: (after[name] - before[name]).abs().mean() for name in before}
+    last = next(name for name in moved if name.endswith("2.layernorm_before.weight"))
+    assert moved["vit.embeddings.cls_token"] < moved[last]
+
+
+def test_only_the_head_moves_at_first(vit, tmp_path):
+    settings = {"teacher": vit, "out": tmp_path / "run", "train.head_first": 1.0, **SMALL}
+    folder = train_pretrained(compose_recipe(words(settings)))
+    before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {"classifier.weight", "classifier.bias"}
+
+
+def test_rates_of_layers_need_a_pretrained_vit(tmp_path):
+    with pytest.raises(ConfigError, match=r"train.layer_decay and train.head_first are for a pretrained ViT"):
+        compose_recipe(["train.layer_decay=0.5"]).check()
+    with pytest.raises(ConfigError, match=r"no trajectory to penalise; set train.jasmin=0"):
+        compose_recipe(["teacher=X", "train.jasmin=1"]).check()

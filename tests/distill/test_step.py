@@ -8,7 +8,7 @@ import torch
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
 from odevit.distill.distillation import DistillObjective
-from odevit.distill.head import head_parameters
+from odevit.distill.pretrained import head_parameters
 from odevit.distill.step import Distillation
 from odevit.model import get_ode_model
 from odevit.objectives import jasmin, path_matching
@@ -88,7 +88,7 @@ def test_forced_stretches_start_at_the_teachers_states():
     network, images = made(DistillObjective(logits=0.0, forced=0.5)), tiny_images()
     layers = network.teacher.states(images)
     dynamics = network.student.field.dynamics(layers[0])
-    stretches = network._forced(layers, (2, 4, 6), network.student.way)
+    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.way)
     expected = solve(dynamics, layers[1], solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
     torch.testing.assert_close(stretches[1], expected)
     forced = network(images).loss
@@ -99,7 +99,9 @@ def test_forced_stretches_start_at_the_teachers_states():
 def rotary(**student):
     """A student with positions of its own, as large as its tokens, whose teacher gets them inside attention."""
     teacher = Teacher(make("dinov3"))
-    pupil = get_ode_model(teacher.model, **{"steps": 6, "horizon": 3.0, "leak": 0.5, **student})
+    pupil = get_ode_model(
+        teacher.model, **{"steps": 6, "horizon": 3.0, "leak": 0.5, "positions": True, "rope_theta": 0.0, **student}
+    )
     torch.nn.init.normal_(pupil.encoder.positions)
     alignment = Alignment("uniform", (1.0,) * LAYERS)
     return Distillation(pupil, teacher, alignment, DistillObjective(logits=0.0, forced=0.5)).train()
@@ -110,7 +112,7 @@ def test_forced_stretches_join_to_the_whole_way():
     network, images = rotary(), photographs()
     path = network.student.states(images).states
     h0 = network.student.tokens(images)
-    stretches = network._forced((h0, path[2], path[4], path[6]), (2, 4, 6), network.student.way)
+    stretches = network._forced((h0, path[2], path[4], path[6]), {2: 1, 4: 2, 6: 3}, network.student.way)
     torch.testing.assert_close(stretches, [path[2], path[4], path[6]])
 
 
@@ -125,7 +127,7 @@ def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
         encoder.leave(solve(dynamics, z, solver="lie_trotter", steps=2, t0=float(n), t1=n + 1.0).state)
         for n, z in enumerate(starts)
     ]
-    stretches = network._forced(layers, (2, 4, 6), network.student.way)
+    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.way)
     torch.testing.assert_close(stretches, expected)
     stretches[1].sum().backward()
     assert encoder.positions.grad.abs().sum() > 0, "the leak still pulls to x(0), which has them"

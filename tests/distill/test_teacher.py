@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.data import Augmentation, DeviceBatches, Images
+from odevit.data import Augmentation, DataSet, DeviceBatches, Images
 from odevit.distill import Teacher, TeacherCache, cache_features
 from odevit.distill.features import fingerprint
 from odevit.distill.teacher import attention_over_layers
@@ -14,6 +14,13 @@ from odevit.errors import ConfigError
 from odevit.model import get_ode_model
 from tests.model.tiny import tiny_model
 from tests.model.zoo import SIZE, ZOO, LikeTimm, answers, images, make
+
+
+def classes(count):
+    """Data of a class for each of a few grey images."""
+    part = Images(torch.zeros(count, 3, SIZE, SIZE, dtype=torch.uint8), torch.arange(count))
+    names = tuple(str(number) for number in range(count))
+    return DataSet("grey", part, part, part, names, (0.5,) * 3, (0.5,) * 3, SIZE, 3)
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -32,14 +39,14 @@ def test_states_are_those_of_the_model(name):
         assert torch.equal(logits, expected.logits)
         assert (solution.stats.nfe, solution.times) == (3, (0.0, 1.0, 2.0, 3.0))
         assert solution.state is solution.states[-1]
-        teacher.check_labels(5)
+        assert teacher.numbered(classes(5)).num_classes == 5
     else:
         assert output.logits is None
         assert output.pooled.shape[0] == 2
         with pytest.raises(ValueError, match="without a classification head"):
             teacher.logits(pixels)
         with pytest.raises(ValueError, match="without a classification head"):
-            teacher.check_labels(5)
+            teacher.numbered(classes(5))
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2-registers", "dinov3", "clip", "siglip", "odevit"])
@@ -142,8 +149,10 @@ def test_what_is_no_teacher():
         Teacher(torch.nn.Linear(2, 2).eval())
     with pytest.raises(ConfigError, match=r"replaced by an equation; call .unload\(\)"):
         Teacher(get_ode_model(make("vit")))
-    with pytest.raises(ValueError, match=r"knows 5 classes, the data has 7; train a head for this data first"):
-        Teacher(make("vit-classifier")).check_labels(7)
+    with pytest.raises(
+        ValueError, match=r"the data has 7 classes \(.*\), the teacher has 5 \(.*; train a head for this data first"
+    ):
+        Teacher(make("vit-classifier")).numbered(classes(7))
 
 
 def test_cached_features_are_those_of_the_teacher(tmp_path):

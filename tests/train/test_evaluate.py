@@ -25,6 +25,7 @@ def test_top_k_against_a_direct_count():
     assert score.top3 == pytest.approx((rank < 3).double().mean().item())
     assert score.top5 == 1.0
     assert score.images == 50
+    assert score.ranks == {"top-1": score.top1, "top-3": score.top3}, "among five classes the label always is"
     assert score.nfe == 2
     assert score.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
 

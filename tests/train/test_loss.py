@@ -93,3 +93,26 @@ def test_a_penalty_that_is_gone_leaves_no_key():
     assert not hasattr(TrainRecipe(), "drift")
     with pytest.raises(TypeError, match="drift"):
         TrainRecipe(drift=1.0)
+
+
+def test_the_adjoint_gives_the_gradient_of_a_neural_ode_and_its_evaluations_are_told():
+    data, gradients = batch(), []
+    for adjoint in (False, True):
+        torch.manual_seed(0)
+        model = tiny_model(solver="dopri5", tolerance=1e-5, leak=1.0).train()
+        loss = TrainingLoss.of(TrainRecipe(adjoint=adjoint))
+        for _ in range(2):
+            value = loss(model, data, None)
+        value.backward()
+        assert set(told := loss.tell()) == {"nfe"}
+        assert told["nfe"] > 6
+        assert loss.tell() == {}, "told once"
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    for name, direct in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], direct, rtol=0.02, atol=1e-3 * direct.abs().max().item())
+
+
+def test_an_adjoint_of_fixed_steps_is_refused_before_training():
+    assert any("train.adjoint=true" in problem for problem in Recipe(train=TrainRecipe(adjoint=True)).problems())
+    adaptive = compose_recipe(["model.solver=dopri5", "train.transport=0.1", "train.adjoint=true"]).problems()
+    assert any("train.transport is added up on fixed steps" in problem for problem in adaptive)

@@ -64,6 +64,17 @@ def test_muon_takes_the_inner_matrices_and_adamw_the_rest():
     assert all(decay == 0.0 for name, decay in rest.items() if name.endswith(("bias", "positions", "norm.weight")))
 
 
+def test_muon_takes_the_matrices_of_every_knot_and_no_factors_of_a_change():
+    for overrides, count in (({"knots": 2}, 2 * 6), ({"knots": 2, "rank": 4}, 6)):
+        model = tiny_model(**overrides)
+        optimiser = make_optimiser(model, TrainRecipe(optimizer="muon", learning_rate=1e-3, weight_decay=0.1))
+        muon, adamw = optimiser.optimisers
+        inner = {id(p) for group in muon.param_groups for p in group["params"]}
+        assert len(inner & {id(p) for p in model.odevit.depth.field.parameters()}) == count
+        still = {id(p) for group in adamw.param_groups if group["weight_decay"] == 0.0 for p in group["params"]}
+        assert {id(p) for p in model.odevit.depth.field.parameters()} <= inner | still
+
+
 def test_a_schedule_reaches_every_part_also_after_loading():
     model = tiny_model()
     optimiser = make_optimiser(model, TrainRecipe(optimizer="muon", learning_rate=1e-3, weight_decay=0.1))

@@ -1,7 +1,11 @@
 """Recipes compose, and say everything that is wrong with them."""
 
 import pytest
+import torch
 
+from odevit.depth import DEPTHS
+from odevit.distill.alignment import Alignment
+from odevit.distill.distill_task import part_recipe
 from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
@@ -13,14 +17,16 @@ from odevit.train.compose import compose_recipe, options
 def test_every_experiment_is_a_valid_recipe(name):
     compose = compose_distillation if "distill" in name else compose_recipe
     recipe = compose([f"experiment={name}"])
-    assert recipe.name == name
+    given_teacher = compose([f"experiment={name}", "name="]).name == recipe.name  # named after teacher and data
+    assert recipe.name == name or given_teacher
     assert recipe.problems() == []
 
 
 @pytest.mark.parametrize("group", ["model", "data", "train"])
 def test_every_file_of_every_group_composes(group):
     for name in options(group):
-        words = [f"{group}={name}"] + (["data.source=digits"] if name == "custom" else [])
+        needed = {"custom": ["data.source=digits"], "finetune": ["teacher=somewhere"]}
+        words = [f"{group}={name}", *needed.get(name, [])]
         assert compose_recipe(words).problems() == []
 
 
@@ -37,6 +43,8 @@ def test_the_papers_recipe_is_the_papers():
     assert (t.schedule, t.cycles, t.optimizer) == ("cosine_with_restarts", 10, "adamw")
     assert (config.image_size, config.patch_size, config.steps, config.solver) == (224, 16, 24, "euler")
     assert (config.hidden_size, config.leak, config.norm) == (192, 0.0, "center")
+    dropouts = (config.attention_dropout, config.hidden_dropout, config.output_dropout, config.embedding_dropout)
+    assert dropouts == (0.3, 0.3, 0.3, 0.0)
     augmentation = recipe.data.augmentation
     assert (augmentation.crop, augmentation.flip, augmentation.mix_probability) == (0, False, 0.0)
 
@@ -92,8 +100,15 @@ def test_no_accumulation_at_all_is_a_problem_and_not_a_crash():
 def test_the_papers_distillation_is_the_papers():
     recipe = compose_distillation(["experiment=paper/distill-cifar100"])
     assert (recipe.student.steps, recipe.student.solver, recipe.student.norm) == (24, "euler", "center")
-    assert (recipe.objective.cls, recipe.objective.patches, recipe.objective.jasmin) == (1.0, 0.0, 1.0)
+    assert (recipe.objective.cls, recipe.objective.patches, recipe.objective.jasmin) == (6.0, 0.0, 1.0)
+    assert recipe.objective.jasmin_k == 10
+    student = recipe.student
+    assert (student.attention_dropout, student.hidden_dropout, student.output_dropout) == (0.1, 0.1, 0.1)
     assert recipe.alignment.kind == "distance"
+    # The distances that the paper's code comes with, which it divides by 30.
+    released = (19.99, 12.95, 5.353, 4.867, 4.815, 4.521, 5.211, 5.697, 6.131, 6.052, 6.461, 53.51)
+    shares = Alignment("distance", released, recipe.alignment.temperature).shares
+    assert shares == pytest.approx((torch.tensor(released) / 30).softmax(0).tolist(), rel=1e-2)
 
 
 def test_the_solver_follows_the_leak_unless_it_is_given():
@@ -122,6 +137,33 @@ def test_replayed_steps_and_features_on_disk_exclude_each_other():
     assert [problem for problem in recipe.problems() if "train.capture=false" in problem]
 
 
-def test_an_equilibrium_is_not_trained():
+def test_what_has_no_gradient_is_not_trained(monkeypatch):
+    assert compose_recipe(["depth=equilibrium", "depth.search=broyden", "depth.gradient=phantom"]).problems() == []
+    monkeypatch.setattr(DEPTHS["equilibrium"], "trainable", False)
     [problem] = compose_recipe(["model.depth=equilibrium"]).problems()
     assert "train with model.depth=ode" in problem
+
+
+def test_labels_are_counted_for_whoever_learns_from_them():
+    recipe = compose_distillation(["experiment=distill/few-labels"])
+    assert recipe.problems() == []
+    scratch, teacher = (part_recipe(recipe, part) for part in ("scratch", "teacher"))
+    assert (scratch.data.share, teacher.data.share) == (0.08, 1.0)
+    for words, sentence in (
+        (["labels=0"], "labels=0.0; expected a share in (0, 1]"),
+        (
+            ["labels=0.5", "compare=false"],
+            'labels= is for the student from scratch of compare=true, teacher=""; leave it out',
+        ),
+        (["data.share=2"], "data.share=2.0; expected a share in (0, 1]"),
+    ):
+        assert compose_distillation(words).problems() == [sentence]
+
+
+@pytest.mark.parametrize("name", options("system"))
+def test_every_system_is_a_sound_recipe_that_draws_what_its_own_file_says(name):
+    """Whatever the training would draw: ways are a part of the system. What is typed still comes last."""
+    recipe = compose_recipe([f"system={name}", "experiment=fast/cifar10", "data=digits"])
+    recipe.check()
+    assert (recipe.train.steps == [6, 12, 12, 12, 24, 24]) is (name == "none")
+    assert compose_recipe([f"system={name}", "train.steps=[3]"]).train.steps == [3]

@@ -45,7 +45,7 @@ class Alignment:
             that the student moves at an even pace; `uniform`: shares 1/L.
         distances: d_l, measured by `layer_distances`; with `uniform` only their number matters.
         temperature: T of `distance`, in units of the mean distance: small ones give the longest layer all the steps,
-            large ones are uniform. The paper's constant is 30 in units of the raw distances of one teacher.
+            large ones are uniform. The released constant is 30, which is 2.66 for the distances released with it.
     """
 
     kind: str
@@ -76,6 +76,11 @@ class Alignment:
         scaled = torch.tensor(self.distances, dtype=torch.float64) / (self.temperature * total / count)
         return tuple(scaled.softmax(0).tolist())
 
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """tau_1 < ... < tau_L = 1."""
+        return tuple(torch.tensor(self.shares, dtype=torch.float64).cumsum(0).tolist())
+
     def indices(self, steps: int) -> tuple[int, ...]:
         """Step numbers 1 <= n_1 < ... < n_L = steps, as near to the fractions as strictly increasing ones can be."""
         count = len(self.distances)
@@ -84,9 +89,8 @@ class Alignment:
                 f"{count} checkpoints (the teacher's layers) do not fit into {steps} steps; "
                 f"take at least {count} steps, or match the last state alone (objective.path=last)"
             )
-        fractions = torch.tensor(self.shares, dtype=torch.float64).cumsum(0).tolist()
         indices: list[int] = []
-        for number, fraction in enumerate(fractions):
+        for number, fraction in enumerate(self.fractions):
             nearest = math.floor(fraction * steps + 0.5)
             # Not before the step after the last one, and early enough that every later layer still finds a step.
             earliest = indices[-1] + 1 if indices else 1

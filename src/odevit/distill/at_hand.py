@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import yaml
 from huggingface_hub import try_to_load_from_cache
 
 from odevit.distill.teacher import Teacher
+from odevit.train.folder import read_recipe
 
 
 def teacher_of(run: str | os.PathLike[str]) -> Teacher | None:
@@ -19,9 +19,8 @@ def teacher_of(run: str | os.PathLike[str]) -> Teacher | None:
     folder = Path(run)
     if (folder / "teacher/config.json").is_file():
         return Teacher(folder / "teacher")
-    recipe = folder / "recipe.yaml"
     # Only a distillation has an alignment; the recipe of a classifier may name a teacher for its head alone.
-    settings = yaml.safe_load(recipe.read_text()) if recipe.is_file() else {}
+    settings = read_recipe(run)
     named = settings.get("teacher") if "alignment" in settings else None
     return Teacher(named) if named and _is_at_hand(named) else None
 

@@ -82,7 +82,8 @@ class BoundStopping(TrainerCallback):
         solution = depth(encoder.enter(layers[0]), way.but(solver="euler"), save="all")
         states = [encoder.leave(state) for state in solution.states]
         # CLS where only CLS is matched, as in the paper, otherwise all tokens.
-        only_cls = self.network.objective.patches == self.network.objective.registers == 0
+        goal = self.network.objective
+        only_cls = goal.patches == goal.registers == goal.others == 0
         tokens = self.network.teacher.layout(self.images).cls if only_cls else slice(None)
         meetings = self.network.alignment.indices(way.steps)
         gaps = [(states[n] - h)[:, tokens].float() for n, h in zip(meetings, layers[1:], strict=True)]
@@ -98,10 +99,11 @@ class BoundStopping(TrainerCallback):
         if recipe.bound == "curvature":
             bent = curvature([state[:, tokens] for state in states], solution.times).mean().item()
             return errors, float(approximation_bound(bent, lipschitz, way.steps, way.horizon)), lipschitz
-        attention = encoder.field.attention
+        attention = getattr(encoder.field, "attention", None)
         if not isinstance(attention, DotProductAttention):
+            has = "weights that move with time" if attention is None else type(attention).__name__
             raise ValueError(
-                f"stopping.bound=weights is of dot-product attention, the student has {type(attention).__name__}; "
+                f"stopping.bound=weights is of one dot-product attention, the student has {has}; "
                 "use stopping.bound=curvature"
             )
         return errors, float(weight_bound(attention, recipe.radius, way.steps, lipschitz)), lipschitz

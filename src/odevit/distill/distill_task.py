@@ -12,21 +12,26 @@ import torch
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from odevit.data import DataSet, Images
+from odevit.data import DataSet, with_unlabelled
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
-from odevit.distill.distillation import DistillRecipe
+from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features
-from odevit.distill.head import head_parameters
+from odevit.distill.fewer_steps import FewerStepsTask
+from odevit.distill.phase import parts_of
+from odevit.distill.pretrained import head_parameters
 from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
+from odevit.errors import ConfigError, shortened, typed_as
 from odevit.model import OdeStudent, OdeViTConfig, get_ode_model
+from odevit.tokens import Tokens
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.folder import RECORD
 from odevit.train.life import count_parameters, run
 from odevit.train.recipe import Recipe
-from odevit.train.splits import evaluation_batches, read_data
+from odevit.train.schedule import Part
+from odevit.train.splits import evaluation_batches, label_names, read_data
 from odevit.train.task import Task
 
 
@@ -35,13 +40,17 @@ def distill_recipe(
 ) -> Path:
     """Distil a teacher into a student as the recipe says and give back the student's folder.
 
+    A teacher that follows an equation of ours teaches itself to answer in fewer steps, see `FewerSteps`.
     At the end `then` is called, in the main process, with the finished task, which still holds the student with its
     best weights, the teacher, the data and the alignment: to write a report, say.
     """
+    if is_equation(recipe.teacher):
+        return run(FewerStepsTask(recipe), command)
     task = DistillTask(recipe)
     folder = run(task, command)
-    if recipe.compare:
-        trained_part(task, "scratch")
+    if recipe.compare is not False:
+        if not recipe.teacher:
+            trained_part(task, "scratch")
         if task.place.is_main:
             rows = comparison(folder)
             task.folder.own("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
@@ -74,10 +83,13 @@ class DistillTask(Task[DistillRecipe]):
         recipe, device = self.recipe, self.place.device
         source = recipe.teacher or str(trained_part(self, "teacher"))
         set_seed(recipe.seed)
-        self.teacher = teacher = Teacher(source)
-        self.data = data = teacher.normalised(read_data(recipe, teacher.square_size))
-        teacher.check_labels(data.num_classes)
-        student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
+        # In single precision: half of it is for storage, and its states are what the student is measured by.
+        self.teacher = teacher = Teacher(source).float()
+        self.data = data = teacher.numbered(teacher.normalised(self._read_data()))
+        recipe = self.recipe = self._fitted(len(data.train))
+        with typed_as("student", vars(recipe.student)):
+            student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
+        student.config.update(label_names(data))
         for module in (teacher, student):
             nn.Module.to(module, device)
         self.alignment = self._align(student.way.steps)
@@ -91,13 +103,61 @@ class DistillTask(Task[DistillRecipe]):
         held_out = answered(teacher, data, "validation", device)
         self.make_batches(held_out, indices=features is not None)
         self.sampler = self.make_sampler(student.way, hold=True)
-        self.callbacks = [_Progress(self.network)]
+        self.goals = {name: phase.goal(recipe.objective) for name, phase in recipe.phases.items()}
+        self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
+        self._check_ways()
+        head = any(goal.unfreeze_head for goal in [recipe.objective, *self.goals.values()])
+        self.callbacks = [_HeadHeld(self.network)] if head else []
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
+        if recipe.train.compile is True:
+            teacher.compile_blocks()
         if self.place.is_main:
             self.alignment.save(self.folder.own("alignment.json"))
             student.print_summary()
+
+    def _read_data(self) -> DataSet:
+        """The data of the recipe at the teacher's size, with all the images beside it that need no labels."""
+        recipe, d, pixels = self.recipe, self.recipe.data, self.teacher.pixels
+        data = read_data(recipe, pixels)
+        if not recipe.unlabelled:
+            return data
+        return with_unlabelled(
+            data,
+            recipe.unlabelled,
+            lambda: read_data(replace(recipe, data=replace(d, resident_limit_gb=0.0)), pixels),
+            processor=self.teacher.processor,
+            skip_unreadable=d.skip_unreadable,
+            resident_limit_gb=d.resident_limit_gb,
+        )
+
+    def _check_ways(self) -> None:
+        """Refuse ways that a phase cannot go, before anything is trained."""
+        refused = []
+        for part in self.phases:
+            self.enter(0.0, part)
+            for way in part.draws.ways if part.draws else ():
+                self.network.meetings(way)
+                sentences = self.student.field.refusals(way.edges)
+                refused += [f"phases.{part.name}.ways, {way}: {sentence}" for sentence in sentences]
+        if refused:
+            raise ConfigError("the recipe", refused)
+
+    def _fitted(self, images: int) -> DistillRecipe:
+        """The recipe with batches that are not larger than the data, where phases make up for fewer images."""
+        recipe, t = self.recipe, self.recipe.train
+        if not recipe.phases or t.batch_size <= images:
+            return recipe
+        size = max(1, images // t.accumulate // self.place.world) * t.accumulate * self.place.world
+        if self.place.is_main:
+            print(f"train.batch_size={size} instead of {t.batch_size}: there are {images} images to train on")
+        return replace(recipe, train=replace(t, batch_size=size))
+
+    def enter(self, progress: float, part: Part | None) -> None:
+        self.network.progress = progress
+        if part is not None and part.name in self.goals:
+            self.network.objective, self.network.forced = self.goals[part.name], self.recipe.phases[part.name].forced
 
     @torch.no_grad()
     def _align(self, own: int) -> Alignment:
@@ -105,15 +165,22 @@ class DistillTask(Task[DistillRecipe]):
         recipe, settings = self.recipe, self.recipe.alignment
         batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.place.device)
         tokens = self.teacher.layout().cls if settings.tokens == "cls" else slice(None)
-        distances = layer_distances((self.teacher.states(batch["pixel_values"]) for batch in batches), tokens)
-        alignment = Alignment(settings.kind, distances, settings.temperature)
-        matched = [] if recipe.objective.path == "last" else recipe.train.steps or [own]
+        # Some fused attentions turn NaN into numbers, and a student that starts as its teacher copies weights.
+        if broken := [name for name, weight in self.teacher.named_parameters() if not weight.isfinite().all()]:
+            raise ValueError(
+                f"the teacher's weights are not all finite: {shortened(broken)}; save or download it again"
+            )
+        states = (finite(self.teacher.states(batch["pixel_values"])) for batch in batches)
+        alignment = Alignment(settings.kind, layer_distances(states, tokens), settings.temperature)
+        loose = recipe.objective.path == "last" or recipe.objective.meeting == "exact" or recipe.phases
+        matched = [] if loose else recipe.train.steps or [own]
         for steps in [*matched, own] if recipe.stopping.bound else matched:
             alignment.indices(steps)  # too few steps for the teacher's layers: say so now, not at the first batch
         return alignment
 
     def figures(self, score: Score) -> dict[str, Any]:
         device = self.place.device
+        self.teacher.compile_blocks(False)
         test = evaluation_batches(self.data, "test", device=device)
         agreed = evaluation_batches(answered(self.teacher, self.data, "test", device), "test", device=device)
         self.teacher_score = evaluate_batches(self.teacher, test)
@@ -129,25 +196,51 @@ class DistillTask(Task[DistillRecipe]):
                 "nfe": score.nfe,
                 "milliseconds": score.milliseconds,
                 "top1": score.top1,
-            }
+            },
+            **({"phases": self._phase_facts()} if self.phases else {}),
         }
+
+    def _phase_facts(self) -> dict[str, Any]:
+        """Share, ways and rates of every phase; the ways that the last one is judged on have chosen the weights."""
+        return {
+            part.name: {
+                "share": part.share,
+                "forced": self.recipe.phases[part.name].forced,
+                "ways": self.recipe.phases[part.name].ways,
+                "learning_rate": part.learning_rate,
+                "muon_learning_rate": part.muon_learning_rate,
+                "judged": [None if way is None else way.numbers() for way in part.judged],
+            }
+            for part in self.phases
+        }
+
+    @property
+    def labels(self) -> int:
+        goals = [self.recipe.objective, *self.goals.values()]
+        return super().labels if any(goal.cross_entropy for goal in goals) else 0
 
     def closing(self, score: Score) -> str:
         return (
             f"test top-1 {score.top1:.2%} (teacher {self.teacher_score.top1:.2%})  agreement {self.agreement:.2%}  "
-            f"nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
+            f"of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
         )
 
 
 def comparison(folder: Path) -> list[dict[str, Any]]:
     """Teacher, student from scratch and distilled student side by side, from the records of a run."""
     student = json.loads((folder / RECORD).read_text())
-    rows = [{"model": "teacher", "agreement": 1.0, **student["teacher"]}]
-    if (folder / "scratch" / RECORD).exists():
-        rows.append({"model": "student from scratch", **json.loads((folder / "scratch" / RECORD).read_text())})
+    trained = {
+        part: json.loads((folder / part / RECORD).read_text())
+        for part in ("teacher", "scratch")
+        if (folder / part / RECORD).exists()
+    }
+    labels = trained.get("teacher", {}).get("labels")
+    rows = [{"model": "teacher", "agreement": 1.0, "labels": labels, **student["teacher"]}]
+    if "scratch" in trained:
+        rows.append({"model": "student from scratch", **trained["scratch"]})
     rows.append({"model": "student distilled", **student})
-    keys = ("model", "params", "nfe", "milliseconds", "top1", "agreement")
-    return [{key: row.get(key) for key in keys} for row in rows]
+    keys = ("model", "params", "labels", "nfe", "milliseconds", "top1", "agreement")
+    return [{**{key: row.get(key) for key in keys}, "images": student.get("images")} for row in rows]
 
 
 def trained_part(task: DistillTask, part: str) -> Path:
@@ -155,13 +248,18 @@ def trained_part(task: DistillTask, part: str) -> Path:
     if task.place.is_main:
         task.folder.own(part)
     inner = part_recipe(task.recipe, part)
+    if inner.data.share < 1:
+        # As many steps as the student makes, evaluated as often, on fewer images.
+        every = max(1, round(inner.train.evaluate_every / inner.data.share))
+        inner.train = replace(inner.train, updates=task.updates, evaluate_every=every)
     return inner.folder if (inner.folder / RECORD).exists() else train_recipe(inner)
 
 
 def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     """The recipe of the `teacher`, or of the student's architecture from `scratch` for as many steps as the student."""
-    model, train = replace(recipe.model), recipe.teacher_train
+    model, data, train = replace(recipe.model), recipe.data, recipe.teacher_train
     if part == "scratch":
+        data = replace(data, share=recipe.labels * data.share)
         student, train = recipe.student_config(), recipe.train
         teacher = OdeViTConfig(**recipe.model_settings())
         equation = {
@@ -178,7 +276,7 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
         device=recipe.device,
         overwrite=True,
         model=model,
-        data=recipe.data,
+        data=data,
         train=train,
     )
 
@@ -186,31 +284,37 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
 @torch.no_grad()
 def answered(teacher: Teacher, data: DataSet, split: str, device: torch.device) -> DataSet:
     """The data with the teacher's answers as the labels of a split: accuracy on it is agreement with the teacher."""
-    images = getattr(data, split)
-    if not isinstance(images, Images):
-        raise ValueError("agreement with a teacher is measured on images in memory; raise data.resident_limit_gb")
     answers = [
         teacher.logits(batch["pixel_values"]).argmax(-1).cpu()
         for batch in evaluation_batches(data, split, 128, device=device)
     ]
-    relabelled: Any = {split: Images(images.pixels, torch.cat(answers))}
+    relabelled: Any = {split: getattr(data, split).relabelled(torch.cat(answers))}
     return replace(data, **relabelled)
 
 
-class _Progress(TrainerCallback):
-    """Tells the network which part of the training is over, and holds the head still until its time has come."""
+def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
+    """The states of a teacher, if they are numbers."""
+    for layer, state in enumerate(states):
+        if not torch.isfinite(state).all():
+            place = f"its block {layer}" if layer else "its embedding"
+            raise ValueError(
+                f"the teacher's states are not all finite: NaN or infinity comes out of {place} for training images; "
+                "check the pixel statistics in its preprocessor_config.json"
+            )
+    return states
+
+
+class _HeadHeld(TrainerCallback):
+    """Trains the head as well, and holds it still until labels count."""
 
     def __init__(self, network: Distillation) -> None:
         self.network = network
         # Freed now, before the optimiser looks for what is trained.
-        self.head = head_parameters(network.student.model) if network.objective.unfreeze_head else []
+        self.head = head_parameters(network.student.model)
         for parameter in self.head:
             parameter.requires_grad_(True)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.network.progress = state.global_step / max(1, state.max_steps)
-
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.network.progress < self.network.objective.cross_entropy_from:
+        if not (self.network.uses_labels and self.network.objective.unfreeze_head):
             for parameter in self.head:
                 parameter.grad = None

@@ -2,73 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from odevit.bundled import bundled_models
 from odevit.data import Augmentation
+from odevit.data.loading import LEARNED
+from odevit.depth import DEPTHS
 from odevit.distill.alignment import KINDS
-from odevit.errors import ConfigError, Expected, broken, number, whole
-from odevit.model import OdeStudentConfig
-from odevit.train.loss import Penalised
-from odevit.train.recipe import SHARE, Recipe, TrainRecipe, choice, one_of
+from odevit.distill.objective import DistillObjective
+from odevit.distill.phase import WHEN, Phase, phase_problems
+from odevit.errors import ConfigError, Expected, as_typed, broken, number, whole, writable
+from odevit.model import OdeStudentConfig, OdeViTConfig
+from odevit.train.folder import read_recipe
+from odevit.train.recipe import AUTO, Recipe, TrainRecipe, choice, one_of, train_problems
 
 # Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
 DEFAULTS = {**OdeStudentConfig.equation_fields(), "horizon": None, "solver": None}
 StudentRecipe = make_dataclass("StudentRecipe", [(name, Any, default) for name, default in DEFAULTS.items()])
 StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
-
-
-@dataclass
-class DistillObjective(Penalised):
-    """Weights of the parts of the loss, and when they count. The default is ours: all tokens, logits, no labels.
-
-    The paper's own is `cls=1, patches=0, logits=0, jasmin=1, jasmin_k=2`. Beside these keys there are the weight and
-    the options of every penalty of a trajectory.
-    """
-
-    path: str = "all"
-    """`all` checkpoints, or only the `last` state."""
-    cls: float = 1.0
-    """Weight of the error of CLS."""
-    patches: float = 1.0
-    """Weight of the error of the patches; 0 is the paper's loss."""
-    registers: float = 0.0
-    """Weight of the error of the registers."""
-    attention_l1: float = 0.0
-    """Weight of the L1 distance of thresholded attention; costs the fused kernel."""
-    attention_kl: float = 0.0
-    """Weight of the KL divergence of attention; costs the fused kernel."""
-    logits: float = 1.0
-    """Weight of the KL divergence from the teacher's answer."""
-    temperature: float = 1.0
-    """Temperature of that divergence."""
-    cross_entropy: float = 0.0
-    """Weight of the cross entropy with labels; 0 distils without labels."""
-    cross_entropy_from: float = 0.0
-    """Fraction of training after which it counts."""
-    unfreeze_head: bool = False
-    """Whether the head is trained as well, from then on."""
-    forced: float = 0.0
-    """Initial fraction of training in which every stretch starts at the teacher's own state."""
-
-    @property
-    def needs_attentions(self) -> bool:
-        """Whether attention maps of student and teacher are compared."""
-        return self.attention_l1 > 0 or self.attention_kl > 0
-
-    def problems(self) -> list[str]:
-        """Everything that is wrong, as sentences."""
-        problems = self.penalty_problems("objective") + [f"objective.{p}" for p in broken(self, OBJECTIVE_RULES)]
-        if self.unfreeze_head and self.cross_entropy == 0:
-            problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
-        if self.forced > 0 and self.path != "all":
-            problems.append("objective.forced > 0 starts every stretch at a layer's state and needs objective.path=all")
-        if not any((self.cls, self.patches, self.registers, self.logits, self.cross_entropy)):
-            problems.append("every weight of the objective is 0; set for example objective.cls=1.0")
-        return problems
 
 
 @dataclass
@@ -102,16 +59,11 @@ class StoppingRecipe:
     """Evaluations over which errors are averaged."""
 
 
-WEIGHTS = ("cls", "patches", "registers", "attention_l1", "attention_kl", "logits", "cross_entropy")
-OBJECTIVE_RULES = {
-    "path": one_of("all", "last"),
-    **dict.fromkeys(WEIGHTS, number(least=0)),
-    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
-    "temperature": number(above=0),
-}
+ALIGNMENT_RULES = {"tokens": one_of("all", "cls"), "temperature": number(above=0), "images": whole(1)}
 STOPPING_RULES = {
     "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").fine),
     "error": one_of("norm", "mse"),
+    "radius": number(above=0),
     "lipschitz": Expected("L >= 0, 0 to measure it", number(least=0).fine),
     **dict.fromkeys(("patience", "window"), whole(1)),
 }
@@ -129,30 +81,42 @@ class DistillRecipe(Recipe):
     name: str = "distill-digits"
     student: StudentRecipe = field(default_factory=StudentRecipe)  # type: ignore[valid-type]
     objective: DistillObjective = field(default_factory=DistillObjective)
+    phases: dict[str, Phase] = field(default_factory=dict)
+    """Parts of the training, one after the other; the keys of each are phases.NAME.KEY."""
     alignment: AlignmentRecipe = field(default_factory=AlignmentRecipe)
     stopping: StoppingRecipe = field(default_factory=StoppingRecipe)
     teacher_train: TrainRecipe = field(default_factory=TrainRecipe)
     """How the teacher is trained when none is given; `model` then describes it."""
+    unlabelled: list[str] = field(default_factory=list)
+    """Folders of more images to train on: unlabelled=FOLDER,FOLDER. Agreement is measured on the data's own."""
     features: str = ""
     """A folder to keep the teacher's hidden states in, which then runs only once. Not with augmentation."""
-    compare: bool = False
-    """Whether the student's architecture is trained from scratch too, with labels, for as many steps."""
+    compare: bool | None = False
+    """Whether the student's architecture is trained from scratch too, with labels, for as many steps; nothing: where
+    the teacher is trained here as well, since only then its architecture can be."""
+    labels: float = 1.0
+    """Share of the labels that the student from scratch has; the distilled one needs none."""
 
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
         values = asdict(self.student)
         values["solver"] = values["solver"] or ("exponential_euler" if values["leak"] else "lie_trotter")
-        return _student_config(tuple(values.items()))
+        hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return _student_config(tuple(hashable.items()))
 
     def problems(self) -> list[str]:
-        problems = super().problems() + self.objective.problems()
+        problems = super().problems() + self.objective.problems() + self._phase_problems()
+        problems += train_problems("teacher_train", self.teacher_train)
+        problems += writable("features", self.features or None, folder=True)
         problems += [f"stopping.{problem}" for problem in broken(self.stopping, STOPPING_RULES)]
         problems += choice("alignment.kind", self.alignment.kind, KINDS)
-        problems += one_of("all", "cls").problem("alignment.tokens", self.alignment.tokens)
+        problems += [f"alignment.{problem}" for problem in broken(self.alignment, ALIGNMENT_RULES)]
         try:
             self.student_config()
         except ConfigError as error:
-            problems += [f"student: {problem}" for problem in error.problems]
+            problems += [as_typed("student", DEFAULTS, problem) for problem in error.problems]
+        if self.student.grid != "uniform" and not is_equation(self.teacher):  # type: ignore[attr-defined]
+            problems.append("student.grid is for teachers that follow an equation: layers are met on a uniform grid")
         if self.train.longest_step:
             problems.append(
                 "train.longest_step is for odevit train: here longer horizons bring their own steps; set it to 0"
@@ -161,19 +125,49 @@ class DistillRecipe(Recipe):
             f"train.{name} is for odevit train; a student's trajectory is penalised by objective.{name}"
             for name in self.train.weights
         ]
+        problems += LEARNED.problem("labels", self.labels)
+        if self.labels != 1 and (self.teacher or self.compare is False):
+            problems.append('labels= is for the student from scratch of compare=true, teacher=""; leave it out')
         if self.compare and self.teacher:
             problems.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
         if self.features and replace(self.data.augmentation, label_smoothing=0.0) != Augmentation():
             problems.append("features= keeps the teacher's states of fixed images; switch data.augmentation off")
+        goals = [self.objective, *(phase.goal(self.objective) for phase in self.phases.values())]
+        if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
+            problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
         if self.features and self.objective.needs_attentions:
             problems.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
-        if self.features and self.train.capture:
+        if self.features and self.train.capture is True:
             problems.append("features= are read from disk, which a replayed step cannot do; set train.capture=false")
-        if self.train.capture and (self.objective.forced > 0 or self.objective.cross_entropy_from > 0):
+        if self.train.capture is True and (self.objective.forced > 0 or self.objective.cross_entropy_from > 0):
             problems.append(
                 "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
             )
         return problems
+
+    def _phase_problems(self) -> list[str]:
+        """What is wrong with the phases, or contradicts them."""
+        if not self.phases:
+            return []
+        t, goal, plain = self.train, self.objective, TrainRecipe()
+        drawn = [key for key in ("steps", "horizons", "solvers", "own", "coarse_first") if getattr(t, key)]
+        others = {
+            **{f"train.{key}": "each phase lists the ways that it draws, phases.NAME.ways" for key in drawn},
+            **{f"objective.{key}": "a phase says when, by its share" for key in WHEN if getattr(goal, key)},
+            **({"train.patience": "a phase ends by its share"} if t.patience else {}),
+            **({"train.schedule": "every phase has a cosine of its own"} if t.schedule != plain.schedule else {}),
+        }
+        problems = [
+            f"{key} has no meaning with phases: {why}; leave it out, or pass phases=none" for key, why in others.items()
+        ]
+        return problems + phase_problems(self.phases, goal)
+
+    def on(self, device: str) -> DistillRecipe:
+        settled = super().on(device)
+        changes = self.features or self.objective.forced > 0 or self.objective.cross_entropy_from > 0
+        if self.train.capture == AUTO and changes:
+            settled = replace(settled, train=replace(settled.train, capture=False))
+        return settled
 
 
 @lru_cache(maxsize=1)
@@ -182,8 +176,49 @@ def _student_config(values: tuple[tuple[str, Any], ...]) -> OdeStudentConfig:
     return OdeStudentConfig(**dict(values))
 
 
-def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
-    """The recipe that `odevit distill OVERRIDES` would run."""
-    from odevit.train.compose import compose_as  # Hydra is slow to import, and only needed here
+def _check_own(given: Iterable[str]) -> None:
+    """Refuse what a student that is its teacher's own equation cannot choose."""
+    others = sorted(key for key in given if key.startswith("student.") and key[8:] not in ("steps", "solver", "grid"))
+    if others:
+        told = "the student of an equation is that equation, answered in fewer steps"
+        raise ConfigError("the recipe", [f"{key}: {told}; leave it out" for key in others])
 
-    return compose_as(DistillRecipe, "distill", overrides)
+
+def _spelt_out(word: str) -> str:
+    """A word as Hydra takes it: `knots=4` is the student's, `unlabelled=A,B` a list of folders."""
+    key, _, value = word.partition("=")
+    if key == "unlabelled" and not value.startswith("["):
+        folders = value.replace("\\", "\\\\").replace("'", "\\'").split(",")
+        return "unlabelled=[" + ",".join(f"'{folder}'" for folder in folders if folder) + "]"
+    return f"student.{word}" if key == "knots" else word
+
+
+def is_equation(source: str) -> bool:
+    """Whether a teacher is a model of ours that follows a trajectory: a run's folder, or a bundled model."""
+    if not source:
+        return False
+    file = (Path(source) if Path(source).exists() else bundled_models().get(source, Path(source))) / "config.json"
+    try:
+        settings = json.loads(file.read_text())
+        depth = DEPTHS[settings.get("depth", "")]
+    except (OSError, ValueError, AttributeError, KeyError):
+        return False
+    return settings.get("model_type") == OdeViTConfig.model_type and depth.has_trajectory
+
+
+def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
+    """The recipe that `odevit distill OVERRIDES` would run; a given teacher has one that knows no digits."""
+    from odevit.train.compose import compose_as, quoted  # Hydra is slow to import, and only needed here
+
+    given = {key for key, _, value in (word.partition("=") for word in overrides) if value}
+    teacher = next((value for key, _, value in (word.partition("=") for word in overrides) if key == "teacher"), "")
+    own = is_equation(teacher)
+    foreign = [f"experiment=distill/{'steps' if own else 'vit'}"] if teacher and "experiment" not in given else []
+    if own:
+        _check_own(given)
+        if not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
+            foreign.append(f"data.source={quoted(str(source))}")
+    recipe = compose_as(DistillRecipe, "distill", [*foreign, *map(_spelt_out, overrides)])
+    if not recipe.name:
+        recipe.name = "-".join(Path(source).resolve().name for source in (recipe.teacher, recipe.data.source) if source)
+    return recipe

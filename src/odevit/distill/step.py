@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.distill.alignment import Alignment
-from odevit.distill.distillation import DistillObjective
 from odevit.distill.features import TeacherCache
+from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.model import OdeStudent
 from odevit.model.anatomy import answer_of
-from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching
+from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching, spread
 from odevit.solver import Save, Solution, Way, solve
-from odevit.tokens import Logits, Pixels, Tokens
+from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 from odevit.train.loss import BatchLoss
 
 
@@ -47,8 +48,10 @@ class Distillation(nn.Module):
         self.features = features
         # In a tuple, so that it is not registered as a part of this module.
         self._teacher = (teacher,)
-        # Which part of the training is over; set from outside before a step, never in forward.
+        # How much of the training is over, and whether stretches start at the teacher's states now; set from outside
+        # before a step, as the objective may be, never in forward.
         self.progress = 0.0
+        self.forced = False
 
     @property
     def teacher(self) -> Teacher:
@@ -76,30 +79,76 @@ class Distillation(nn.Module):
         """
         goal, way = self.objective, self.student.way if way is None else way
         target = self._teacher_output(pixel_values, index)
-        # The last layer is met at the end of the student's own horizon, however few steps lead there.
-        arrival = self._arrival(way)
-        meetings = (arrival,) if goal.path == "last" else self.alignment.indices(arrival)
-        held = (way.steps,) if way.steps > arrival else ()
-        solution = self.student.follow(
-            target.states[0],
-            way,
-            save=Save((*meetings, *held), attentions=goal.needs_attentions),
-            penalties=goal.penalties,
-        )
+        meetings = self.meetings(way)
+        held = (way.steps,) if way.steps > max(meetings) else ()
+        layout = self.student.outer_layout(*pixel_values.shape[-2:])
+        weights = self._token_weights(layout)
+        forced = any(weights.values()) and (self.forced or self.progress < goal.forced)
         parts: dict[str, Tensor] = {}
-        weights = {"cls": goal.cls, "patches": goal.patches, "registers": goal.registers}
+        others: dict[str, Tensor] = {}
+        states: tuple[Tokens, ...] = ()
+        # Forced alone, nothing has to go the whole way.
+        if not forced or held or goal.needs_attentions or goal.weights or goal.logits or self.uses_labels:
+            solution = self.student.follow(
+                target.states[0],
+                way,
+                save=Save((*meetings, *held), attentions=goal.needs_attentions),
+                penalties=goal.penalties,
+            )
+            states = solution.states
+            others |= self._attention_parts(solution, target, meetings)
+            others |= self._answer_parts(solution.state, target, labels)
+            others |= {name: weight * solution.penalties[name] for name, weight in goal.weights.items()}
+        if forced:
+            states = (*self._forced(target.states, meetings, way), *states[len(meetings) :])
         if any(weights.values()):
-            states = list(solution.states)
-            if self.progress < goal.forced:
-                states[: len(meetings)] = self._forced(target.states, meetings, way)
-            targets = [*target.states[-len(meetings) :], *(target.states[-1] for _ in held)]
-            layout = self.student.outer_layout(*pixel_values.shape[-2:])
-            parts["path"] = path_matching(states, targets, layout, **weights)["loss"]
-        parts |= self._attention_parts(solution, target, meetings)
-        parts |= self._answer_parts(solution.state, target, labels)
-        parts |= {name: weight * solution.penalties[name] for name, weight in goal.weights.items()}
+            layers = [*meetings.values(), *(meetings[max(meetings)] for _ in held)]
+            targets = [target.states[layer] for layer in layers]
+            over = self._scales(target.states, layers)
+            parts["path"] = path_matching(states, targets, layout, over=over, **weights)["loss"]
+        parts |= others
         loss = torch.stack([part.float() for part in parts.values()]).sum()
         return BatchLoss(loss, {name: part.detach() for name, part in parts.items()})
+
+    def meetings(self, way: Way) -> dict[int, int]:
+        """Which layer of the teacher is met at which step of a way: step -> layer, in their order."""
+        # The last layer is met at the end of the student's own horizon, however few steps lead there.
+        goal, arrival, last = self.objective, self._arrival(way), len(self.alignment.distances)
+        if goal.path == "last":
+            return {arrival: last}
+        if goal.meeting == "exact":
+            own = self.student.way.horizon
+            times = [own * fraction for fraction in self.alignment.fractions[:-1]]
+            steps = [round(time / way.step) for time in times]
+            met = {
+                n: layer
+                for layer, (n, time) in enumerate(zip(steps, times, strict=True), 1)
+                if abs(n * way.step - time) < 1e-6 * own
+            }
+            return {**{n: layer for n, layer in met.items() if 0 < n < arrival}, arrival: last}
+        return {n: layer for layer, n in enumerate(self.alignment.indices(arrival), 1)}
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether labels count by now."""
+        return self.objective.cross_entropy > 0 and self.progress >= self.objective.cross_entropy_from
+
+    def _token_weights(self, layout: TokenLayout) -> dict[str, float]:
+        """The weights of the groups of tokens; without a CLS, all others have its weight as well as their own."""
+        goal = self.objective
+        weights = {name: getattr(goal, name) for name in ("cls", "patches", "registers", "others")}
+        if goal.others and not layout.has_cls:
+            weights |= {"cls": 0.0, "others": goal.others + goal.cls}
+        return weights
+
+    def _scales(self, states: tuple[Tokens, ...], layers: list[int]) -> list[Tensor] | None:
+        """What the error at each checkpoint is divided by."""
+        if self.objective.scale == "none":
+            return None
+        if self.objective.scale == "state":
+            return [spread(states[layer]) for layer in layers]
+        earlier = {layer: before for before, layer in pairwise([0, *dict.fromkeys(layers)])}
+        return [spread(states[layer] - states[earlier[layer]]) for layer in layers]
 
     def _arrival(self, way: Way) -> int:
         """The step of a way at which the student's own horizon is reached."""
@@ -123,8 +172,7 @@ class Distillation(nn.Module):
     def _answer_parts(self, state: Tokens, target: TeacherOutput, labels: Tensor | None) -> dict[str, Tensor]:
         """The errors of the answer that the frozen norm and head of the original give for the last state."""
         goal = self.objective
-        uses_labels = goal.cross_entropy > 0 and self.progress >= goal.cross_entropy_from
-        if not (goal.logits > 0 or uses_labels):
+        if not (goal.logits > 0 or self.uses_labels):
             return {}
         logits = answer_of(self.student.model, self.student.output(state)).logits
         if logits is None or (target.logits is None and goal.logits > 0):
@@ -135,14 +183,14 @@ class Distillation(nn.Module):
         parts = {}
         if goal.logits > 0 and target.logits is not None:
             parts["logits"] = goal.logits * logit_kl(logits, target.logits, goal.temperature)["loss"]
-        if uses_labels:
+        if self.uses_labels:
             if labels is None:
                 raise ValueError("objective.cross_entropy > 0 needs labels; the batch has none")
             parts["cross_entropy"] = goal.cross_entropy * F.cross_entropy(logits.float(), labels)
         return parts
 
     def _attention_parts(
-        self, solution: Solution, target: TeacherOutput, meetings: tuple[int, ...]
+        self, solution: Solution, target: TeacherOutput, meetings: dict[int, int]
     ) -> dict[str, Tensor]:
         goal = self.objective
         if not goal.needs_attentions:
@@ -152,11 +200,11 @@ class Distillation(nn.Module):
                 "attention matching needs the teacher's maps, which it does not give; set the weights to 0"
             )
         # The map that led to the state at step n was made in that step: the last one of its evaluations.
-        per_step = len(solution.attentions) // solution.stats.steps
+        per_step, more = divmod(len(solution.attentions), solution.stats.steps)  # a method with memory begins with more
         # The teacher knows nothing of the student's registers: only its tokens are compared.
         tokens = target.states[0].shape[1]
-        ours = [solution.attentions[n * per_step - 1][..., :tokens, :tokens] for n in meetings]
-        theirs = target.attentions[-len(meetings) :]
+        ours = [solution.attentions[more + n * per_step - 1][..., :tokens, :tokens] for n in meetings]
+        theirs = [target.attentions[layer - 1] for layer in meetings.values()]
         parts = {}
         for name, distance in (("attention_l1", attention_l1), ("attention_kl", attention_kl)):
             weight = getattr(goal, name)
@@ -165,7 +213,7 @@ class Distillation(nn.Module):
                 parts[name] = weight * torch.stack(distances).mean()
         return parts
 
-    def _forced(self, states: tuple[Tokens, ...], meetings: tuple[int, ...], way: Way) -> list[Tokens]:
+    def _forced(self, states: tuple[Tokens, ...], meetings: dict[int, int], way: Way) -> list[Tokens]:
         """From [P h_0 + p; r] to h_1, from [P h_1; r] to h_2, ...: every stretch begins at the teacher's own state.
 
         So the field learns each layer before it goes the whole way.
@@ -173,18 +221,18 @@ class Distillation(nn.Module):
         encoder, ends, begin = self.student.encoder, [], 0
         first = encoder.enter(states[0])
         dynamics = encoder.field.dynamics(first)
-        starts = states[-len(meetings) - 1 : -1]
-        for end, start in zip(meetings, starts, strict=True):
+        layer = 0
+        for end, reached in meetings.items():
             stretch = solve(
                 dynamics,
-                first if begin == 0 else self._midway(start, first),
+                first if begin == 0 else self._midway(states[layer], first),
                 solver=way.method,
                 steps=end - begin,
                 t0=begin * way.step,
                 t1=end * way.step,
             )
             ends.append(encoder.leave(stretch.state))
-            begin = end
+            begin, layer = end, reached
         return ends
 
     def _midway(self, state: Tokens, first: Tokens) -> Tokens:

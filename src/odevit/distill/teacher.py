@@ -13,16 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.analysis.looking import AttentionPath, attention_path
-from odevit.data import DataSet
+from odevit.data import DataSet, numbered_as
 from odevit.errors import ConfigError
 from odevit.model import OdeViTForImageClassification, OdeViTModel
-from odevit.model.anatomy import answer_of, examine
+from odevit.model.anatomy import answer_of, examine, fitted
 from odevit.model.encoder import BlockBridge, DepthBridge
 from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import load_vit
-from odevit.model.processor import PixelStatistics, read_processor, statistics_of
+from odevit.model.processor import PixelStatistics, find_processor, statistics_of
 from odevit.solver import Solution, Stats, Way
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
@@ -64,22 +65,23 @@ class Teacher(nn.Module):
         super().__init__()
         if isinstance(source, nn.Module):
             _refuse(source)
-            processor = read_processor(str(getattr(source, "name_or_path", "")))
             model = copy.deepcopy(source)
+            folder = str(getattr(source, "name_or_path", ""))
         else:
-            model = load_vit(source)
-            processor = read_processor(source, download=True)
+            model, folder = load_vit(source), str(source)
         self.model = model.eval().requires_grad_(False)
         self.training = False
         try:
-            self.anatomy = examine(self.model)
+            anatomy = examine(self.model)
         except ValueError as error:
             raise ValueError(
                 f"a teacher without hidden states: {error}. Choose a Vision Transformer: ViT, DeiT, DINO, CLIP, "
                 "SigLIP, one of timm's, or our own with depth='stacked'"
             ) from error
-        self.processor = processor
-        self.pixel_statistics = _agreed(statistics_of(processor, self.model), image_mean, image_std)
+        self.processor = find_processor(folder, self.model, download=not isinstance(source, nn.Module))
+        self.anatomy = fitted(anatomy, self.model, self.processor)
+        own = None if self.processor is None else statistics_of(self.processor)
+        self.pixel_statistics = _agreed(own, image_mean, image_std)
 
     @property
     def num_layers(self) -> int:
@@ -98,6 +100,11 @@ class Teacher(nn.Module):
         if height != width:
             raise ValueError(f"the teacher takes {height}x{width} images; expected square ones")
         return height
+
+    @property
+    def pixels(self) -> int | BaseImageProcessor:
+        """How data are read for it: by its own image processor, or at its size where it has none."""
+        return self.processor or self.square_size
 
     def normalised(self, data: DataSet) -> DataSet:
         """The data with the teacher's pixel statistics, where they are known: it sees what it was trained on."""
@@ -151,14 +158,22 @@ class Teacher(nn.Module):
                 f"it: mean={list(own.mean)}, std={list(own.std)}"
             )
 
-    def check_labels(self, num_classes: int) -> None:
-        """Refuse a head that has other classes than the data."""
-        if self.anatomy.labels is None:
+    def numbered(self, data: DataSet) -> DataSet:
+        """The data with its classes numbered as the teacher's head numbers them; one it does not know is refused."""
+        count = self.anatomy.labels
+        if count is None:
             raise ValueError(self._headless())
-        if self.anatomy.labels != num_classes:
-            raise ValueError(
-                f"the teacher's head knows {self.anatomy.labels} classes, the data has {num_classes}; {GIVE_A_HEAD}"
-            )
+        names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
+        known = [str(names.get(number, f"LABEL_{number}")) for number in range(count)]
+        return numbered_as(data, known, "the teacher", GIVE_A_HEAD)
+
+    def compile_blocks(self, compiled: bool = True) -> None:
+        """Compile every block, or no longer; what is watched is seen all the same."""
+        for block in self.anatomy.where.blocks(self.model):
+            # Its forward and not the block: hooks stay outside of the graph, which all blocks of a class share.
+            vars(block).pop("forward", None)
+            if compiled:
+                block.forward = torch.compile(block.forward)
 
     def train(self, mode: bool = True) -> Teacher:
         """A teacher does not train: it stays in evaluation mode."""

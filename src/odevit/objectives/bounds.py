@@ -118,7 +118,10 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
     problems += number(above=0).problem("radius", radius) + whole(1).problem("steps", steps)
     dot = dot_product(attention)
     if dot is None:
-        problems.append(f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot'")
+        problems.append(
+            f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot' without "
+            "qk_norm or rotary positions"
+        )
     if dot is None or problems:
         raise ConfigError("weight_bound", problems)
 
@@ -136,8 +139,9 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
 def dot_product(attention: object) -> DotProductAttention | None:
     """The attention if its scores are dot products, None otherwise.
 
-    Cosine attention has the same matrices, but its scores do not grow with them.
+    Cosine attention has the same matrices, but its scores do not grow with them; nor do those of normed queries and
+    keys, and rotary positions stand between the two.
     """
     if isinstance(attention, DotProductAttention) and not isinstance(attention, CosineAttention):
-        return attention
+        return attention if attention.q_norm is None and attention.rotary is None else None
     return None

@@ -22,8 +22,10 @@ def path_matching(
     cls: float = 1.0,
     patches: float = 0.0,
     registers: float = 0.0,
+    others: float = 0.0,
+    over: Sequence[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """mean_i sum_g w_g MSE(x_g(t_i), y_g^i), g in {cls, patches, registers}.
+    """mean_i sum_g w_g MSE(x_g(t_i), y_g^i) / v_i, g in {cls, patches, registers, others}.
 
     cls alone is the paper's path loss on [CLS]; one checkpoint alone is its loss on the last state; cls=0.45,
     patches=0.45, registers=0.10 is RAPTOR's. The released code sums over checkpoints where we take the mean, so that
@@ -34,13 +36,17 @@ def path_matching(
         teacher: the states to be reached there. It may lack the registers, as long as none are matched.
         layout: where the student's tokens stand.
         cls, patches, registers: weights; a group of weight 0 is ignored.
+        others: the weight of all the teacher's tokens but CLS, as one group.
+        over: v_i, what the error at each checkpoint is divided by; 1 unless given. With the `spread` of the teacher's
+            states, late layers with large tokens do not drown early ones.
 
     Returns:
         `loss`, and without gradient: the mean error of each group that was matched, under its name and unweighted, and
         `checkpoints`, the weighted error at each checkpoint, whose mean is the loss.
     """
-    weights = {"cls": cls, "patches": patches, "registers": registers}
-    places = {"cls": layout.cls, "patches": layout.patches, "registers": layout.registers}
+    weights = {"cls": cls, "patches": patches, "registers": registers, "others": others}
+    rest = slice(layout.cls.stop, max(layout.patches.stop, layout.registers.stop))
+    places = {"cls": layout.cls, "patches": layout.patches, "registers": layout.registers, "others": rest}
     problems = []
     for group, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
@@ -49,7 +55,7 @@ def path_matching(
             problems.append(f"{group}={weight}, but the layout has no such tokens; pass {group}=0.0")
     if not problems and not any(weights.values()):
         problems.append("all weights are 0, nothing would be matched; pass cls=1.0, say")
-    problems += _state_problems(student, teacher, layout, registers)
+    problems += _state_problems(student, teacher, layout, registers + others)
     if problems:
         raise ConfigError("path_matching", problems)
 
@@ -59,6 +65,8 @@ def path_matching(
         if weight > 0
     }
     checkpoints = torch.stack([weights[group] * error for group, error in errors.items()]).sum(dim=0)
+    if over is not None:
+        checkpoints = checkpoints / torch.stack(list(over))
     means = {group: error.detach().mean() for group, error in errors.items()}
     return {"loss": checkpoints.mean(), **means, "checkpoints": checkpoints.detach()}
 
@@ -78,6 +86,11 @@ def logit_kl(student: Logits, teacher: Logits, temperature: float = 1.0) -> dict
     log_p = F.log_softmax(at_least_single(student) / temperature, dim=-1)
     log_q = F.log_softmax(at_least_single(teacher.detach()) / temperature, dim=-1)
     return {"loss": temperature**2 * F.kl_div(log_p, log_q, reduction="batchmean", log_target=True)}
+
+
+def spread(y: Tokens) -> Tensor:
+    """mean_c Var(y_c), the variance of each channel over samples and tokens; a little above 0 where nothing varies."""
+    return at_least_single(y.detach()).var(dim=(0, 1)).mean() + 1e-6
 
 
 def _error(x: Tokens, y: Tokens, place: slice) -> Tensor:

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from odevit.errors import ConfigError, broken, number, whole
 from odevit.field.dynamics import Dynamics
 from odevit.objectives.vectors import at_least_single, norms, units, wide
-from odevit.solver import PENALTIES, ExponentialEuler, Penalty
+from odevit.solver import MOST_STEPS, PENALTIES, ExponentialEuler, Penalty
+
+RULES = {
+    "margin": number(least=0),
+    "step": number(above=0),
+    **dict.fromkeys(("waiting", "turning"), whole(0, MOST_STEPS)),
+    "counted": whole(1, MOST_STEPS),
+    "distance": number(above=0),
+}
 
 
 @PENALTIES.register("settling")
@@ -38,6 +47,10 @@ class Settling(Penalty):
     turning: int = 8
     counted: int = 2
     distance: float = 0.01
+
+    def __post_init__(self) -> None:
+        if problems := broken(self, RULES):
+            raise ConfigError("settling", problems)
 
     def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
         solver, dynamics = ExponentialEuler(), dynamics.anchored(dynamics.anchor.detach())

@@ -23,9 +23,10 @@ class RunLog(TrainerCallback):
     A resumed run first drops the lines it will write again, and counts the seconds of its interrupted parts.
     """
 
-    def __init__(self, path: Path, epochs: int) -> None:
+    def __init__(self, path: Path, goal: str = "", score: str = "validation") -> None:
         self.path = path
-        self.epochs = epochs
+        self.goal = goal
+        self.score = score
         self.loss: float | None = None
         self.started = time.perf_counter()
 
@@ -40,12 +41,15 @@ class RunLog(TrainerCallback):
         if not state.is_world_process_zero or not {"loss", "eval_accuracy"} & set(logs or ()):
             return
         seconds = time.perf_counter() - self.started
-        line = {"step": state.global_step, "seconds": round(seconds, 3), **logs, "epoch": state.epoch}
+        part = getattr(kwargs.get("lr_scheduler"), "part", None)
+        phase = {} if part is None else {"phase": part.name}
+        line = {"step": state.global_step, "seconds": round(seconds, 3), **phase, **logs, "epoch": state.epoch}
         write_lines(self.path, [line], "a")
         self.loss = logs.get("loss", self.loss)
         if "eval_accuracy" in logs:
             loss, score = "" if self.loss is None else f"loss {self.loss:.4f}  ", logs["eval_accuracy"]
-            print(f"epoch {state.epoch:5.1f}/{self.epochs}  {loss}validation {score:.2%}  {seconds:.0f} s", flush=True)
+            where = f"epoch {state.epoch:5.1f}{self.goal}" + (f"  {part.name}" if part else "")
+            print(f"{where}  {loss}{self.score} {score:.2%}  {seconds:.0f} s", flush=True)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from odevit.depth import Depth
 from odevit.solver import Way
 from odevit.train.loss import TrainingLoss
 
@@ -16,8 +17,13 @@ WARM_UP = 3
 """Passes before capture: compilation, autotuning and lazy allocations must be over."""
 
 
+def can_be_replayed(network: nn.Module) -> bool:
+    """Whether every batch is computed in the same way: what is drawn or decided on the host cannot be replayed."""
+    return all(module.fixed_graph for module in network.modules() if isinstance(module, Depth))
+
+
 class CapturedStep:
-    """loss, gradients = replay(batch), one graph per way to integrate, all over the same buffers.
+    """loss, gradients = replay(batch), one graph per kind of step and way to integrate, all over the same buffers.
 
     Gradients are written into buffers of its own, which every call attaches to the parameters again: setting them to
     None between two steps, as the Trainer does, does no harm.
@@ -42,20 +48,21 @@ class CapturedStep:
         self.inputs = {name: value.clone() for name, value in batch.items()}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.graphs: dict[Way | None, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.graphs: dict[tuple[int, Way | None], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def fits(self, batch: dict[str, Tensor]) -> bool:
         """Whether the batch has the shapes that were captured."""
         return all(batch[name].shape == value.shape for name, value in self.inputs.items())
 
-    def __call__(self, batch: dict[str, Tensor], way: Way | None) -> Tensor:
+    def __call__(self, batch: dict[str, Tensor], way: Way | None, kind: int = 0) -> Tensor:
+        """The loss of a batch; steps of one `kind` and way compute what the first of them did."""
         torch._foreach_copy_(list(self.inputs.values()), [batch[name] for name in self.inputs])
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
-        if way not in self.graphs:
-            self.graphs[way] = self._capture(way)
-        graph, loss = self.graphs[way]
+        if (kind, way) not in self.graphs:
+            self.graphs[kind, way] = self._capture(way)
+        graph, loss = self.graphs[kind, way]
         graph.replay()
         return loss.clone()
 

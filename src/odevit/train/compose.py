@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
+import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -15,32 +20,57 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from odevit.errors import ConfigError, unknown_name
-from odevit.train.recipe import Recipe
+from odevit.data import Augmentation
+from odevit.depth import DEPTHS
+from odevit.errors import ConfigError, shortened, typed_as, unknown_name
+from odevit.field import ATTENTIONS
+from odevit.train.recipe import Recipe, TrainRecipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
 ERRORS = (HydraException, OmegaConfBaseException)
-GROUPS = ("model", "data", "train", "experiment")
+DEPTH_OPTIONS, ATTENTION_OPTIONS = "model.depth_options", "model.attention_options"
+GROUPS = ("model", "data", "train", "phases", "experiment", "system")
+DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
+"""The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
 R = TypeVar("R", bound=Recipe)
 
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
+    keys = {word.partition("=")[0] for word in overrides}
+    if "teacher" in keys and not keys & {"train", "experiment"}:
+        overrides = ["train=finetune", *overrides]
     return compose_as(Recipe, CONFIG_NAME, overrides)
 
 
 def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
-    """A recipe of any kind, from its root among the yaml files, over the same groups."""
+    """A recipe of any kind, from its root among the yaml files, over the same groups.
+
+    Hydra puts the files together. The keys are set here, one by one, so that all that is wrong is said at once, in our
+    words, and so that text stays text: a folder may be called `nan`, `1e3` or `a=b`.
+    """
     store_schema(kind, root)
+    words = depth_words(data_words(system_words(overrides)))
+    groups = [word for word in words if word.partition("=")[0] in GROUPS]
     # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
-        words = data_words(overrides)
         try:
-            return cast(R, OmegaConf.to_object(compose(root, list(words))))
+            config = compose(root, groups)
         except ERRORS as error:
-            problems = _problems(root, words) or [str(error).splitlines()[0]]
-            raise ConfigError("the command line", problems) from error
+            problems = [problem for group in groups for problem in _file_problems(root, group)]
+            raise ConfigError("the command line", problems or [str(error).splitlines()[0]]) from error
+    types = types_of(kind, config)
+    types |= {f"{DEPTH_OPTIONS}.{name}": Any for depth in DEPTHS.values() for name in depth.rules}
+    types |= {f"{ATTENTION_OPTIONS}.{name}": Any for attention in ATTENTIONS.values() for name in attention.rules}
+    problems = [problem for word in words if word not in groups for problem in _set(config, word, types)]
+    if problems:
+        raise ConfigError("the command line", problems)
+    with typed_as("data.augmentation", [field.name for field in fields(Augmentation)]):
+        try:
+            return cast(R, OmegaConf.to_object(config))
+        except ERRORS as error:  # an interpolation that leads nowhere
+            raise ConfigError("the command line", [str(error).splitlines()[0]]) from error
 
 
 def store_schema(kind: type[Recipe], root: str) -> None:
@@ -57,49 +87,106 @@ def data_words(overrides: Sequence[str]) -> list[str]:
     for word in overrides:
         key, _, value = word.partition("=")
         if key == "data" and value not in names:
-            quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-            words += ["data=custom", f"data.source='{quoted}'"]
+            words += ["data=custom", f"data.source={quoted(value)}"]
         else:
             words.append(word)
     return words
 
 
-def options(group: str) -> list[str]:
-    """The files of a Hydra group, by name."""
-    folder = Path(str(files(CONFIG_MODULE))) / group
-    return [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
+def system_words(overrides: Sequence[str]) -> list[str]:
+    """`system=NAME` draws the ways that its own file names, and none that a training or an experiment would draw."""
+    plain, off = TrainRecipe(), list[str]()
+    for given in overrides:
+        key, _, name = given.partition("=")
+        if key == "system" and name != "none" and name in options("system"):
+            said = yaml.safe_load((_folder("system") / f"{name}.yaml").read_text()).get("train", {})
+            off += [f"train.{part}={word(getattr(plain, part))}" for part in DRAWN if part not in said]
+    return [*off, *overrides]
 
 
-def _problems(root: str, words: Sequence[str]) -> list[str]:
-    """What is wrong with each word on its own; wrong choices of files come before wrong keys."""
-    groups = [word for word in words if word.partition("=")[0] in GROUPS]
-    problems: list[str] = []
-    for group in groups:
-        try:
-            compose(root, [group])
-        except ERRORS:
-            key, _, value = group.partition("=")
-            problems.append(unknown_name(key, value, options(key)))
-    if problems:
-        return problems
-    known, parser = _keys(compose(root, groups)), OverridesParser.create()
-    for word in words:
-        if word not in groups:
-            try:
-                key = parser.parse_override(word).key_or_group
-                if key not in known:
-                    problems.append(unknown_name("key", key, known))
-                else:
-                    compose(root, [*groups, word])
-            except ERRORS as error:
-                problems.append(f"{word}: {str(error).splitlines()[0]}")
-    return problems
+def depth_words(overrides: Sequence[str]) -> list[str]:
+    """`depth=NAME depth.OPTION=VALUE`, as one says it, for the keys of the model that they are."""
+    begins = {"depth=": "model.depth=", "depth.": f"{DEPTH_OPTIONS}."}
+    return [begins[word[:6]] + word[6:] if word[:6] in begins else word for word in overrides]
 
 
-def _keys(config: Any, prefix: str = "") -> set[str]:
-    keys: set[str] = set()
-    for key in config:
-        keys.add(f"{prefix}{key}")
-        if OmegaConf.is_dict(config) and not OmegaConf.is_missing(config, key) and OmegaConf.is_dict(config[key]):
-            keys |= _keys(config[key], f"{prefix}{key}.")
-    return keys
+def quoted(value: str) -> str:
+    """A text that Hydra takes as it is."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def word(value: Any) -> str:
+    """A value as it is typed: `true`, `[4,8]`, or the text itself."""
+    is_text = not isinstance(value, bool | list | tuple | None)
+    return str(value) if is_text else json.dumps(value, default=str, separators=(",", ":"))
+
+
+def options(group: str) -> dict[str, str]:
+    """The files of a Hydra group, by name, with the first sentence of what each says about itself."""
+    folder = _folder(group)
+    texts = {path.relative_to(folder).with_suffix("").as_posix(): path.read_text() for path in folder.rglob("*.yaml")}
+    said = {name: " ".join(re.findall(r"^# (?!@|odevit )(.*)", text, flags=re.M)) for name, text in texts.items()}
+    return {name: re.split(r"(?<=\.)(?<!\bal\.) |[:;] ", text)[0] for name, text in said.items()}
+
+
+def _folder(group: str) -> Path:
+    return Path(str(files(CONFIG_MODULE))) / group
+
+
+def types_of(kind: type[Any], config: Any, prefix: str = "") -> dict[str, Any]:
+    """The type of every key of a recipe: {"seed": int, "train.steps": list[int], ...}."""
+    types: dict[str, Any] = {}
+    owner = kind()  # penalties add their keys when a recipe is made
+    for name, hint in get_type_hints(type(owner)).items():
+        types[f"{prefix}{name}"] = hint
+        inner = {name: hint}
+        if get_origin(hint) is dict:  # its keys are those that the files have
+            inner = {f"{name}.{key}": get_args(hint)[1] for key in config[name]}
+        for key, part in inner.items():
+            if is_dataclass(part):
+                types |= types_of(cast(type[Any], part), OmegaConf.select(config, key), f"{prefix}{key}.")
+    return types
+
+
+def _file_problems(root: str, group: str) -> list[str]:
+    key, _, value = group.partition("=")
+    try:
+        compose(root, [group])
+    except ERRORS:
+        return [unknown_name(key, value, options(key))]
+    return []
+
+
+def _set(config: Any, word: str, types: Mapping[str, Any]) -> list[str]:
+    """Set what `word` says, key=value; a sentence about what is wrong with it otherwise."""
+    key, equals, text = word.partition("=")
+    if key not in types and (plain := key.lstrip("+~")) in {*types, *GROUPS}:
+        return [f"{word}: keys and groups are typed as they are; expected {plain}=VALUE"]
+    if not equals or key not in types:
+        return [unknown_name("key", key, types) if equals else f"{word!r} is no key=value"]
+    parts = get_args(types[key]) if isinstance(types[key], UnionType) else (types[key],)
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    try:
+        if str in parts and not is_quoted and not (bool in parts and text.lower() in ("true", "false")):
+            value: Any = None if NoneType in parts and text in ("null", "none") else text
+        else:
+            override = OverridesParser.create().parse_override(word)
+            if override.is_sweep_override():
+                return [f"{word} names several values; odevit train --multirun trains with each of them"]
+            value = override.value()
+        if parts == (bool,) and not isinstance(value, bool):
+            raise ValueError  # OmegaConf takes 7 for true
+        # Which options there are depends on the depth and the attention, so that no schema has them.
+        OmegaConf.update(config, key, value, force_add=key.startswith((DEPTH_OPTIONS, ATTENTION_OPTIONS)))
+    except (*ERRORS, ValueError):
+        return [f"{word}; expected {' or '.join(_wanted(part) for part in parts if part is not NoneType)}"]
+    return []
+
+
+def _wanted(kind: Any) -> str:
+    """A type in words."""
+    if is_dataclass(kind):
+        return f"its keys one by one: {shortened([field.name for field in fields(kind)])}"
+    if get_origin(kind) is list:
+        return f"several in brackets, [...], each {_wanted(get_args(kind)[0])}"
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")

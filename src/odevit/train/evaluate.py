@@ -27,6 +27,9 @@ class Score:
         images: how many were scored.
         nfe: field evaluations of one forward pass; the mean over images where each stops on its own.
         milliseconds: time per image in batches of the size used, making the batches included.
+        finite: share of images whose answer is a number; the others count as wrong.
+        failure: why trajectories did not reach their end, not with finite numbers, or not on their own; else empty.
+        classes: how many answers there are to choose from; 0 where nobody has counted.
     """
 
     top1: float
@@ -36,6 +39,15 @@ class Score:
     images: int
     nfe: float
     milliseconds: float
+    finite: float = 1.0
+    failure: str = ""
+    classes: int = 0
+
+    @property
+    def ranks(self) -> dict[str, float]:
+        """Top-k by name, for the k that say something: among all k classes, the label always is."""
+        shares = zip(RANKS, (self.top1, self.top3, self.top5), strict=True)
+        return {f"top-{k}": share for k, share in shares if k == 1 or not 0 < self.classes <= k}
 
 
 @torch.no_grad()
@@ -69,11 +81,16 @@ def evaluate_batches(
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    totals = torch.zeros(len(RANKS) + 3, dtype=torch.float64, device=device)  # hits per rank, evaluations, loss, images
+    # Hits per rank, evaluations, finite answers, loss, images.
+    totals = torch.zeros(len(RANKS) + 4, dtype=torch.float64, device=device)
+    failures: list[str] = []
+    classes = 0
 
     def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int]:
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
             logits, solution = model.ask(pixels, way, stop=stop, depth=depth)
+        if said := solution.failure or solution.notice:
+            failures.append(said)
         per_image = solution.evaluations
         return logits.float(), len(pixels) * solution.stats.nfe if per_image is None else per_image.sum()
 
@@ -81,34 +98,41 @@ def evaluate_batches(
         first = next(iter(batches), None)
         if first is not None:
             answer(first["pixel_values"])  # compilation and lazy allocations are over before the clock starts
-        _wait_for(device)
+        wait_for(device)
         started = time.perf_counter()
         for batch in batches:
             labels = batch["labels"]
             logits, evaluations = answer(batch["pixel_values"])
             likeliest = logits.topk(min(max(RANKS), logits.shape[-1]), dim=-1).indices
-            hits = likeliest == labels.unsqueeze(-1)
+            finite = logits.isfinite().all(dim=-1)
+            hits = (likeliest == labels.unsqueeze(-1)) & finite.unsqueeze(-1)
             for i, rank in enumerate(RANKS):
                 totals[i] += hits[:, :rank].any(dim=-1).sum()
-            totals[-3] += evaluations
+            totals[-4] += evaluations
+            totals[-3] += finite.sum()
             totals[-2] += F.cross_entropy(logits, labels, reduction="sum")
             totals[-1] += len(labels)
-        _wait_for(device)
+            classes = logits.shape[-1]
+        wait_for(device)
         seconds = time.perf_counter() - started
     finally:
         model.train(was_training)
     if reduce is not None:
         totals = reduce(totals)
-    *hits_by_rank, evaluations, loss, count = totals.tolist()
+    *hits_by_rank, evaluations, finite_answers, loss, count = totals.tolist()
     if count == 0:
         raise ValueError("there is nothing to evaluate on: the split is empty")
     top1, top3, top5 = (hits / count for hits in hits_by_rank)
     nfe = evaluations / count
     # 12, not 12.0: a model that treats every image alike makes a whole number of evaluations.
     nfe = int(nfe) if nfe == int(nfe) else nfe
-    return Score(top1, top3, top5, loss / count, int(count), nfe, 1000 * seconds / count)
+    if finite_answers < count:  # asked at the end: to look at a state is to wait for the device
+        failures.append("The states are not finite. Take more steps, a shorter horizon, or another solver.")
+    milliseconds, finite = 1000 * seconds / count, finite_answers / count
+    return Score(top1, top3, top5, loss / count, int(count), nfe, milliseconds, finite, "".join(failures[:1]), classes)
 
 
-def _wait_for(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Until the device has done what it was told."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ LEGACY = (
     *("checkpoints", "best", "best.new"),
 )
 """What versions without a manifest wrote; nothing is ever added here."""
+
+
+ASIDE = ".replaced"
+"""Where a run that is being replaced waits until the new one has weights to offer."""
 
 
 class RunFolder:
@@ -76,15 +80,16 @@ class RunFolder:
                 "or another out="
             )
         elif recipe.overwrite:
-            self.clear()
+            self._set_aside()
         self.path.mkdir(parents=True, exist_ok=True)
         self._enter(list(dict.fromkeys([*self.written, RECIPE])))
-        # A field of the model that is None is the preset's: left out.
-        content = asdict(recipe)
-        content["model"] = {key: value for key, value in content["model"].items() if value is not None}
-        text = yaml.safe_dump(content, sort_keys=False)
+        text = yaml.safe_dump(_content(recipe), sort_keys=False)
         (self.path / RECIPE).write_text(text)
         return text
+
+    def replaced(self) -> None:
+        """Let go of the run that this one replaces: it has been trained."""
+        shutil.rmtree(self.path / ASIDE, ignore_errors=True)
 
     def clear(self) -> None:
         """Remove what runs wrote, and nothing else: the folder may hold other people's files."""
@@ -95,10 +100,36 @@ class RunFolder:
             else:
                 path.unlink(missing_ok=True)
 
+    def give_up(self) -> None:
+        """Leave nothing of a run that failed before its first step, unless a part of it is finished: its teacher.
+
+        What it was going to replace is back in its place.
+        """
+        if any(path for path in self.path.glob(f"*/{RECORD}") if path.parent.name != ASIDE):
+            return self.replaced()
+        self.clear()
+        with suppress(FileNotFoundError):
+            for old in (self.path / ASIDE).iterdir():
+                old.rename(self.path / old.name)
+            (self.path / ASIDE).rmdir()
+        with suppress(OSError):  # other people's files are in it, or the run that was there before
+            self.path.rmdir()
+        return None
+
     def remove(self, name: str) -> None:
         """Remove one thing that the run wrote."""
         shutil.rmtree(self.path / name, ignore_errors=True)
         self._enter([other for other in self.written if other != name])
+
+    def _set_aside(self) -> None:
+        """Move what runs wrote out of the way. A run that was killed while it replaced another does not count."""
+        aside = self.path / ASIDE
+        if aside.exists():
+            self.clear()
+        elif written := [name for name in (*self.written, MANIFEST) if (self.path / name).exists()]:
+            aside.mkdir()
+            for name in written:
+                (self.path / name).rename(aside / name)
 
     def _check_resumable(self, recipe: Recipe) -> None:
         """A resumed run is the same run, and not finished."""
@@ -114,8 +145,8 @@ class RunFolder:
                 "or start again with overwrite=true"
             )
         free = {"out", "resume", "overwrite", "device", "loggers"}
-        earlier = _flat(yaml.safe_load((self.path / RECIPE).read_text()))
-        now = _flat(yaml.safe_load(yaml.safe_dump(asdict(recipe))))
+        earlier = _flat(with_whole_paths(read_recipe(self.path)))
+        now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
         changed = [key for key, value in now.items() if key not in free and value != earlier.get(key)]
         if changed:
             raise ValueError(
@@ -130,6 +161,28 @@ class RunFolder:
         return {path.name: path.stat().st_mtime_ns for path in self.path.iterdir() if path.name != MANIFEST}
 
 
+def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the recipe.yaml of a run says; nothing for a model that has none."""
+    file = Path(run) / RECIPE
+    try:
+        content = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("data", {}), dict):
+        raise ValueError(f"{file} is no recipe; expected what odevit train wrote there")
+    return content
+
+
+def with_whole_paths(content: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's content with the folders it names made absolute: a run can be evaluated from anywhere."""
+    content["data"]["source"] = _whole(content["data"]["source"])
+    return content | {key: _whole(content[key]) for key in ("teacher", "init_from")}
+
+
+def _whole(name: str | None) -> str | None:
+    return str(Path(name).expanduser().resolve()) if name and Path(name).expanduser().is_dir() else name
+
+
 def last_complete(checkpoints: Path) -> Path | None:
     """The newest whole checkpoint-N, or None."""
     whole = {
@@ -138,6 +191,17 @@ def last_complete(checkpoints: Path) -> Path | None:
         if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and (path / COMPLETE).exists()
     }
     return whole[max(whole)] if whole else None
+
+
+def _content(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as it is saved: what is None in a model or a phase is somebody else's value, and left out."""
+    content = with_whole_paths(asdict(recipe))
+    content |= {key: _given(content[key]) for key in ("model", "phases") if key in content}
+    return content
+
+
+def _given(value: Any) -> Any:
+    return {k: _given(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

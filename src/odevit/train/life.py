@@ -17,8 +17,10 @@ from transformers.trainer_callback import ProgressCallback
 from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, RunLog
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import CHECKPOINTS, RECORD, last_complete
+from odevit.train.folder import CHECKPOINTS, RECIPE, RECORD, last_complete
+from odevit.train.recipe import TrainRecipe
 from odevit.train.record import device_name, draw_curves, make_record, write_card
+from odevit.train.schedule import NO_END, Ending
 from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
 from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
@@ -32,14 +34,32 @@ def run(task: Task[Any], command: str = "") -> Path:
     """
     recipe = task.recipe
     recipe.check()
+    if recipe.train.seconds and task.place.world > 1:
+        raise ValueError("train.seconds is read off one clock, and each process has its own; use train.epochs here")
     if task.place.is_main:
-        print(task.folder.claim(recipe), flush=True)
-    task.build()
+        task.folder.claim(recipe)
+        print(f"recipe: {task.folder.path / RECIPE}", flush=True)
+    task.recipe = recipe.on(task.place.device.type)
+    if task.place.is_main and task.recipe != recipe:
+        print(_decided(recipe.train, task.recipe.train), flush=True)
+    trainer = None
+    try:
+        task.build()
+        if task.place.is_main:
+            print(_sizes(task), flush=True)
+        trainer = make_trainer(task)
+        if task.place.is_main and task.recipe.train.capture and not trainer.captures:
+            print(
+                "train.capture: batches of this model are computed in different ways, so none is replayed", flush=True
+            )
+        validation = _fit(task, trainer)
+    except BaseException:
+        # The next try must not stumble over a run that never began.
+        if task.place.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
+            task.folder.give_up()
+        raise
     if task.place.is_main:
-        print(_sizes(task), flush=True)
-    trainer = make_trainer(task)
-    validation = _fit(task, trainer)
-    if task.place.is_main:
+        task.folder.replaced()
         _finish(task, trainer, validation, command)
     trainer.accelerator.wait_for_everyone()
     return recipe.folder
@@ -56,7 +76,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     args = TrainingArguments(
         output_dir=str(checkpoints),
         num_train_epochs=t.epochs,
-        max_steps=t.updates or -1,
+        max_steps=NO_END if t.seconds else t.updates or -1,
         per_device_train_batch_size=task.batches.batch_size,
         gradient_accumulation_steps=t.accumulate,
         learning_rate=t.learning_rate,
@@ -93,7 +113,11 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         trainer.remove_callback(ProgressCallback)
     callbacks: list[TrainerCallback] = [
         DivergenceGuard(checkpoints),
-        RunLog(folder.path / "metrics.jsonl", t.epochs),
+        RunLog(
+            folder.path / "metrics.jsonl",
+            "" if t.seconds or t.updates else f"/{t.epochs}",
+            task.score_label.removesuffix(" (%)"),
+        ),
         *task.callbacks,
     ]
     if "tensorboard" in recipe.loggers and task.place.is_main:
@@ -101,6 +125,8 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
 
         # Left to itself the callback writes among the checkpoints, which are removed at the end.
         callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.own("tensorboard")))))
+    if task.parts:
+        callbacks.append(Ending())
     if t.patience:
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=t.patience))
     for callback in callbacks:
@@ -128,6 +154,8 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     # The network that was trained, without what training wrapped around it: graphs, mixed precision, compilation.
     trainer.captured = None
     trainer.accelerator.unwrap_model(task.network, keep_fp32_wrapper=False)
+    for module in task.network.modules():
+        module._compiled_call_impl = None  # what comes now has other shapes, and would be compiled anew for each
     load_model(task.network, str(trainer.best), device=str(device))
     task.network.eval()
     with torch.compiler.set_stance("force_eager"):
@@ -138,7 +166,7 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
         task.network.save_pretrained(folder.path)
     params = count_parameters(task.model)
     record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
-    record |= task.facts()
+    record |= {"labels": task.labels, **task.facts()}
     draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
     batch = min(EVALUATION_BATCH, score.images)
     write_card(folder.own("README.md"), task.card, task=task, record=record, score=score, batch=batch)
@@ -159,6 +187,12 @@ def compile_field(model: nn.Module, backend: str = "inductor") -> None:
 def count_parameters(model: nn.Module) -> int:
     """The number of parameters, trained or not."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _decided(asked: TrainRecipe, settled: TrainRecipe) -> str:
+    """What every `auto` has become."""
+    chosen = {key: value for key, value in vars(settled).items() if getattr(asked, key) != value}
+    return "auto: " + " ".join(f"train.{key}={value}" for key, value in chosen.items())
 
 
 def _sizes(task: Task[Any]) -> str:

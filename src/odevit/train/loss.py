@@ -10,7 +10,10 @@ from typing import Any, Self, get_type_hints
 from torch import Tensor
 
 import odevit.objectives  # noqa: F401 (registers our own penalties)
+from odevit.errors import ConfigError, Expected, number
 from odevit.solver import PENALTIES, Penalty, Way
+
+WEIGHT = Expected("a weight >= 0", number(least=0).fine)
 
 
 class Penalised:
@@ -39,11 +42,11 @@ class Penalised:
         """Everything that is wrong with weights and options, as sentences."""
         problems = []
         for name in self._names:
-            weight = getattr(self, name)
-            if not weight >= 0:
-                problems.append(f"{prefix}.{name}={weight!r}; expected a weight >= 0")
+            problems += WEIGHT.problem(f"{prefix}.{name}", getattr(self, name))
             try:
                 self._make(name)
+            except ConfigError as error:
+                problems += [f"{prefix}.{name}_{problem}" for problem in error.problems]
             except ValueError as error:
                 options = _options(name, PENALTIES[name])
                 changed = [key for key, option in options.items() if getattr(self, key) != option.default]
@@ -92,22 +95,39 @@ class BatchLoss:
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """The network's own loss of a batch, plus what its trajectory costs: penalties and their weights by name."""
+    """The network's own loss of a batch, plus what its trajectory costs: penalties and their weights by name.
+
+    With `adjoint`, gradients come from the adjoint equation. What each batch cost is kept until it is told.
+    """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    adjoint: bool = False
+    spent: list[int] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def of(cls, recipe: Penalised) -> TrainingLoss:
         """The penalties whose weight is not 0."""
-        return cls(recipe.weights, recipe.penalties)
+        return cls(recipe.weights, recipe.penalties, bool(getattr(recipe, "adjoint", False)))
 
     def __call__(self, network: Any, batch: Mapping[str, Any], way: Way | None) -> Tensor:
         """L of a batch that goes this way."""
         # A network whose recipe has no penalties need not accept any.
-        asked = {"penalties": self.penalties} if self.penalties else {}
+        asked: dict[str, Any] = {"penalties": self.penalties} if self.penalties else {}
+        if self.adjoint:
+            asked["adjoint"] = True
         output = network(**batch, way=way, **asked)
         loss: Tensor = output.loss
+        if (trajectory := getattr(output, "trajectory", None)) is not None:
+            self.spent.append(trajectory.stats.nfe)
         for name, weight in self.weights.items():
-            loss = loss + weight * output.trajectory.penalties[name]
+            loss = loss + weight * output.penalties[name]
         return loss
+
+    def tell(self) -> dict[str, float]:
+        """The mean number of evaluations of the batches since it was last asked."""
+        if not self.spent:
+            return {}
+        mean = sum(self.spent) / len(self.spent)
+        self.spent.clear()
+        return {"nfe": mean}

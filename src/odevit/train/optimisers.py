@@ -43,13 +43,20 @@ class Muon(Optimizer):
     """M <- mu M + g;  W <- (1 - lr decay) W - lr sqrt(max(1, rows/columns)) orthogonalise(g + mu M).
 
     torch's own Muon takes only 2-D weights, one after the other. This one takes convolutions as [out, in * kernel] and
-    orthogonalises all matrices of one shape together: a small model on a GPU spends its time launching kernels.
+    orthogonalises all matrices of one shape together, compiled if asked to: a small model on a GPU spends its time
+    launching kernels.
     """
 
     def __init__(
-        self, params: Iterable[nn.Parameter], lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0
+        self,
+        params: Iterable[Any],
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        compiled: bool = False,
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self._orthogonalise = torch.compile(orthogonalise, dynamic=False) if compiled else orthogonalise
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -67,7 +74,7 @@ class Muon(Optimizer):
                 torch._foreach_add_(momenta, gradients)
                 ahead = torch._foreach_add(gradients, momenta, alpha=group["momentum"])
                 stacked = torch.stack([gradient.view(rows, columns) for gradient in ahead])
-                updates = orthogonalise(stacked).unbind()
+                updates = self._orthogonalise(stacked).unbind()
                 weights: list[Tensor] = list(parameters)
                 torch._foreach_mul_(weights, 1.0 - group["lr"] * group["weight_decay"])
                 step = -group["lr"] * max(1.0, rows / columns) ** 0.5
@@ -110,32 +117,45 @@ class Together(Optimizer):
         self.param_groups = [group for part in self.optimisers for group in part.param_groups]
 
 
-def make_optimiser(model: nn.Module, recipe: TrainRecipe) -> Optimizer:
+def make_optimiser(
+    model: nn.Module, recipe: TrainRecipe, rate_of: Callable[[str], float] = lambda name: 1.0
+) -> Optimizer:
     """AdamW as in the paper, or Muon for the matrices of fields and tokenisers and AdamW for the rest.
 
     Vectors, tokens and positions are not decayed; the head and one-dimensional things never go to Muon, whose update
-    has the same size whatever the gradient is.
+    has the same size whatever the gradient is. `rate_of` gives a factor on the rates of a parameter by its name.
     """
     matrices = {id(m.weight) for m in model.modules() if isinstance(m, Projection | nn.Conv2d)}
-    inner, decayed, free = [], [], []
+    groups: dict[str, dict[float, list[nn.Parameter]]] = {
+        kind: defaultdict(list) for kind in ("muon", "decayed", "free")
+    }
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         if recipe.optimizer == "muon" and id(parameter) in matrices:
-            inner.append(parameter)
-        elif name.endswith("weight") and parameter.ndim >= 2:
-            decayed.append(parameter)
+            kind = "muon"
         else:
-            free.append(parameter)
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
+            kind = "decayed" if name.endswith("weight") and parameter.ndim >= 2 else "free"
+        groups[kind][rate_of(name)].append(parameter)
+
+    def with_rates(kind: str, rate: float, decay: float) -> list[dict[str, Any]]:
+        return [
+            {"params": p, "lr": rate * factor, "weight_decay": decay, "factor": factor}
+            for factor, p in groups[kind].items()
+        ]
+
+    rate = recipe.learning_rate
     adamw = AdamW(
-        [group for group in groups if group["params"]],
-        lr=recipe.learning_rate,
+        with_rates("decayed", rate, recipe.weight_decay) + with_rates("free", rate, 0.0),
         fused=next(model.parameters()).is_cuda or None,
     )
-    if not inner:
+    if not groups["muon"]:
         return adamw
-    return Together(Muon(inner, lr=recipe.muon_learning_rate, weight_decay=recipe.muon_weight_decay), adamw)
+    muon = Muon(
+        with_rates("muon", recipe.muon_learning_rate, recipe.muon_weight_decay),
+        compiled=recipe.compile is True and next(model.parameters()).is_cuda,
+    )
+    return Together(muon, adamw)
 
 
 class WeightAverage(TrainerCallback):

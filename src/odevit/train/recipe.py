@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from odevit.data import Augmentation
+from odevit.data.loading import LEARNED
 from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, Expected, broken, number, unknown_name, whole
+from odevit.errors import ConfigError, Expected, as_typed, broken, each, number, unknown_name, whole, writable
+from odevit.hub import not_there
 from odevit.model import PRESETS, OdeViTConfig
-from odevit.solver import PENALTIES, SOLVERS, FixedStepSolver
+from odevit.model.configuration_equation import FINEST
+from odevit.solver import MOST_STEPS, PENALTIES, SOLVERS, FixedStepSolver
 from odevit.train.loss import Penalised
 
+AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
 HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
 SHARE = Expected("a share in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1)
@@ -40,6 +45,8 @@ class DataRecipe:
     label_column: str | None = None
     validation: float = 0.1
     """Share of the training split that is held out to select models on."""
+    share: float = 1.0
+    """Share of each class of the rest that is learned from."""
     split_seed: int = 0
     skip_unreadable: bool = False
     resident_limit_gb: float = 4.0
@@ -55,6 +62,8 @@ class TrainRecipe(Penalised):
     epochs: int = 30
     updates: int = 0
     """Optimiser steps after which training ends, whatever the epochs; 0 counts epochs."""
+    seconds: float = 0.0
+    """Seconds of training and evaluating after which it ends, whatever the epochs; 0 counts epochs."""
     batch_size: int = 128
     """Samples in one optimiser step, over all processes and accumulation steps together."""
     accumulate: int = 1
@@ -69,16 +78,22 @@ class TrainRecipe(Penalised):
     cycles: int = 1
     warmup: float = 0.05
     """Share of the optimiser steps over which the learning rate rises."""
+    layer_decay: float = 1.0
+    """With `teacher`: factor on the learning rate from each layer to the one before it."""
+    head_first: float = 0.0
+    """With `teacher`: initial share of the training in which only the new head moves."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 does not clip."""
     precision: str = "fp32"
-    """`fp32` or `bf16` (mixed: the state of the trajectory stays in fp32)."""
-    compile: bool = False
-    """Compile the components of the field."""
-    capture: bool = False
-    """Replay the forward and backward pass as CUDA graphs, one per way to integrate."""
+    """`fp32` or `bf16` (mixed: the state of the trajectory stays in fp32); `auto` is bf16 on CUDA."""
+    compile: bool | str = False
+    """Compile the components of the field, and a teacher's blocks; `auto` does on CUDA."""
+    capture: bool | str = False
+    """Replay the forward and backward pass as CUDA graphs, one per way to integrate; `auto` does where it can."""
     checkpointing: bool = False
     """Recompute steps in the backward pass instead of storing them."""
+    adjoint: bool = False
+    """Gradients from the adjoint equation, whose memory does not grow with the steps; for model.solver=dopri5."""
     ema: float = 0.0
     """Decay of the weight average that is evaluated and saved; 0 takes the weights themselves."""
     steps: list[int] = field(default_factory=list)
@@ -102,14 +117,39 @@ class TrainRecipe(Penalised):
     workers: int = 2
     """Processes that decode images when the data is streamed."""
 
+    def on(self, device: str) -> TrainRecipe:
+        """The same recipe, with every `auto` decided for a kind of device."""
+        cuda = device == "cuda"
+        best = {
+            "precision": "bf16" if cuda else "fp32",
+            "compile": cuda,
+            "capture": cuda and self.accumulate == 1,
+        }
+        return replace(self, **{name: value for name, value in best.items() if getattr(self, name) == AUTO})  # type: ignore[arg-type]
 
+
+SEED = whole(0, 2**32 - 1)  # as far as every library's generator goes
+DATA_RULES = {
+    "image_size": whole(1, FINEST, optional=True),
+    "validation": HELD_OUT,
+    "share": LEARNED,
+    "split_seed": SEED,
+    "resident_limit_gb": number(least=0),
+}
 TRAIN_RULES = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), whole(1)),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), number(least=0)),
+    "clip": Expected("the largest norm of the gradient, or 0 for any", number(least=0).fine),
+    "patience": Expected("0, or a number of evaluations", whole().fine),
+    "workers": whole(0, 1024),
     "updates": Expected("0, or the number of optimiser steps", whole().fine),
-    **dict.fromkeys(("own", "coarse_first"), SHARE),
+    "seconds": Expected("0, or a time in seconds", number(least=0).fine),
+    **dict.fromkeys(("compile", "capture"), Expected("true, false or auto", lambda v: v in (True, False, AUTO))),
+    **dict.fromkeys(("own", "coarse_first", "head_first"), SHARE),
+    "layer_decay": Expected("a factor in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
     **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", number(least=0, below=1).fine)),
-    "steps": Expected("whole numbers, at least 1 each", lambda steps: all(map(whole(1).fine, steps))),
-    "horizons": Expected("multiples > 0", lambda horizons: all(map(number(above=0).fine, horizons))),
+    "steps": each(whole(1, MOST_STEPS)),
+    "horizons": each(number(above=0, most=1000)),
     "longest_step": Expected("a time, or 0 for any", number(least=0).fine),
 }
 
@@ -124,14 +164,44 @@ def choice(key: str, value: str, known: Iterable[str]) -> list[str]:
     return [] if value in known else [f"{key}: {unknown_name(key.rpartition('.')[2], value, known)}"]
 
 
+def device_problems(name: str) -> list[str]:
+    """A sentence for a device that has no such name, or is not there."""
+    kind, colon, number = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (colon and not number.isdecimal()):
+        return [f"device={name!r}; expected auto, cpu or cuda"]
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        return [f"device={name}, but there is no such CUDA device; use device=cpu or device=auto"]
+    return []
+
+
+def train_problems(prefix: str, recipe: TrainRecipe) -> list[str]:
+    """Everything that is wrong with how to learn, as sentences; the keys begin with `prefix`."""
+    fixed = [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)]
+    problems = [
+        *choice(f"{prefix}.optimizer", recipe.optimizer, ("adamw", "muon")),
+        *choice(f"{prefix}.schedule", recipe.schedule, ("cosine", "cosine_with_restarts")),
+        *choice(f"{prefix}.precision", recipe.precision, (AUTO, "fp32", "bf16")),
+        *(problem for name in recipe.solvers for problem in choice(f"{prefix}.solvers", name, fixed)),
+        *(f"{prefix}.{problem}" for problem in broken(recipe, TRAIN_RULES)),
+        *recipe.penalty_problems(prefix),
+    ]
+    if recipe.accumulate >= 1 and recipe.batch_size % recipe.accumulate:
+        problems.append(
+            f"{prefix}.accumulate={recipe.accumulate} does not divide {prefix}.batch_size={recipe.batch_size}"
+        )
+    return problems
+
+
 @dataclass
 class Recipe:
     """A run: which model, which data, how to learn, and where to put the result."""
 
     name: str = "digits"
+    """What the run is called; with data=FOLDER, as the folder."""
     out: str = ""
     """The folder of the run; runs/NAME-SEED unless given."""
     seed: int = 0
+    """Of the first weights, the order of the images and their augmentation."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`."""
     resume: bool = False
@@ -141,9 +211,9 @@ class Recipe:
     init_from: str | None = None
     """A folder or hub id with weights to start from."""
     teacher: str = ""
-    """A pretrained ViT, by folder or hub id: the one to distil, or with `head_only` the one to give a new head."""
+    """A pretrained ViT, by folder or hub id: the one to distil, or for `odevit train` the one to fine-tune."""
     head_only: bool = False
-    """Train only a new head on `teacher`, as the paper does for its teachers."""
+    """Train only a new head on `teacher`, as the paper does for its teachers, and leave the rest of it alone."""
     loggers: list[str] = field(default_factory=list)
     """In addition to metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
     model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
@@ -164,6 +234,10 @@ class Recipe:
                 settings[name] = None if value == "none" else value
         return settings
 
+    def on(self, device: str) -> Self:
+        """The same recipe, with everything that depends on the kind of device decided."""
+        return replace(self, train=self.train.on(device))
+
     def check(self) -> None:
         """Raise one error with everything that is wrong."""
         problems = self.problems()
@@ -173,33 +247,52 @@ class Recipe:
     def problems(self) -> list[str]:
         """Everything that is wrong, as sentences."""
         t = self.train
-        fixed = [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)]
         problems = [
-            *choice("train.optimizer", t.optimizer, ("adamw", "muon")),
-            *choice("train.schedule", t.schedule, ("cosine", "cosine_with_restarts")),
-            *choice("train.precision", t.precision, ("fp32", "bf16")),
-            *choice("device", self.device.split(":")[0], ("auto", "cpu", "cuda")),
-            *(problem for name in t.solvers for problem in choice("train.solvers", name, fixed)),
+            *device_problems(self.device),
             *(problem for logger in self.loggers for problem in choice("loggers", logger, LOGGERS)),
-            *(f"train.{problem}" for problem in broken(t, TRAIN_RULES)),
-            *t.penalty_problems("train"),
-            *HELD_OUT.problem("data.validation", self.data.validation),
+            *train_problems("train", t),
+            *(f"data.{problem}" for problem in broken(self.data, DATA_RULES)),
+            *SEED.problem("seed", self.seed),
+            *writable("out", self.folder, folder=True),
+            *writable("data.cache", self.data.cache, folder=True),
+            *(
+                f"{key}={name!r} {problem}"
+                for key, name in (("teacher", self.teacher), ("init_from", self.init_from))
+                if name and (problem := not_there(name))
+            ),
         ]
         missing = [logger for logger in self.loggers if logger in LOGGERS and find_spec(logger) is None]
         problems += [f"loggers: {logger} is not installed; pip install {logger}" for logger in missing]
-        if t.accumulate >= 1 and t.batch_size % t.accumulate:
-            problems.append(f"train.accumulate={t.accumulate} does not divide train.batch_size={t.batch_size}")
         if self.resume and self.overwrite:
             problems.append("resume=true and overwrite=true contradict each other; choose one")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            problems.append("device=cuda, but there is no CUDA device; use device=cpu or device=auto")
         if self.head_only and not self.teacher:
             problems.append("head_only=true needs a model to put the head on; pass teacher=FOLDER or a hub id")
-        if self.head_only and t.weights:
-            problems.append(f"head_only=true trains no trajectory; set train.{next(iter(t.weights))}=0")
-        if t.capture and t.accumulate > 1:
+        if self.teacher:
+            problems += [f"a pretrained ViT has no trajectory to penalise; set train.{name}=0" for name in t.weights]
+        if not self.teacher and (t.layer_decay, t.head_first) != (1.0, 0.0):
+            problems.append("train.layer_decay and train.head_first are for a pretrained ViT; pass teacher=ViT")
+        if t.capture is True and t.accumulate > 1:
             problems.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
+        if t.seconds:
+            at_odds = {"updates": 0, "coarse_first": 0.0, "head_first": 0.0, "schedule": "cosine"}
+            problems += [
+                f"train.seconds={t.seconds:g} ends by time, and how many updates that takes is not known before; leave "
+                f"out train.{key}={getattr(t, key)}"
+                for key, value in at_odds.items()
+                if getattr(t, key) != value
+            ]
         return problems + self._model_problems()
+
+    def _adjoint_problems(self) -> list[str]:
+        """What contradicts the adjoint equation, or an adaptive solver."""
+        t, solver = self.train, str(self.model_settings().get("solver", OdeViTConfig.solver))
+        if t.solvers or issubclass(SOLVERS[solver], FixedStepSolver):
+            remedy = "leave train.solvers out" if t.solvers else "pass model.solver=dopri5"
+            return [f"train.adjoint=true is for adaptive solvers; {remedy}"] if t.adjoint else []
+        problems = [f"train.{name} is added up on fixed steps; pass model.solver=heun, say" for name in t.weights]
+        if t.capture is True:
+            problems.append(f"train.capture=true replays fixed steps, and model.solver={solver} chooses its own")
+        return problems
 
     def _model_problems(self) -> list[str]:
         """What is wrong with the model, or cannot be trained."""
@@ -208,17 +301,19 @@ class Recipe:
         try:
             name = OdeViTConfig(**self.model_settings()).depth
         except ConfigError as error:
-            return [f"model: {problem}" for problem in error.problems]
-        depth, problems = DEPTHS[name], []
+            typed = [as_typed("model", OdeViTConfig.own_fields(), problem) for problem in error.problems]
+            said = {"depth_options.": "depth.", "attention_options.": "model.attention_options."}
+            return [reduce(lambda text, key: text.replace(key, said[key]), said, problem) for problem in typed]
+        depth, problems = DEPTHS[name], self._adjoint_problems()
         if not depth.trainable:
             others = [other for other, kind in DEPTHS.items() if kind.trainable and kind.shares_field]
             problems.append(
                 f"model.depth={name} has no gradient; train with model.depth={' or '.join(others)}, and ask the "
                 f"trained model with depth={name!r}"
             )
-        if not depth.shares_field:
+        if not depth.has_trajectory:
             problems += [
-                f"model.depth={name} has no field that could carry its last state on; set train.{penalty}=0"
+                f"model.depth={name} has no trajectory that could carry its last state on; set train.{penalty}=0"
                 for penalty in self.train.weights
                 if PENALTIES[penalty].is_terminal()
             ]

@@ -44,11 +44,14 @@ def make_record(
         "name": recipe.name,
         "command": command,
         "data": recipe.data.source,
+        "images": score.images,
         "params": params,
         "nfe": score.nfe,
         **figures,
         "milliseconds": score.milliseconds,
-        "epochs": round(lines[-1]["epoch"], 2) if recipe.train.updates and lines else recipe.train.epochs,
+        "epochs": round(lines[-1]["epoch"], 2)
+        if (recipe.train.updates or recipe.train.seconds) and lines
+        else recipe.train.epochs,
         "seconds": seconds,
         "device": device_name(device),
         "versions": versions(),
@@ -57,13 +60,14 @@ def make_record(
 
 
 def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validation accuracy (%)") -> None:
-    """Training loss and the score on the held-out split against epochs."""
+    """Training loss and the score on the held-out split against epochs; evaluations where a solver chooses them."""
     from odevit.look import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
 
     lines = read_metrics(metrics)
     losses = [(line["epoch"], line["loss"]) for line in lines if "loss" in line]
     scores = [(line["epoch"], 100 * line["eval_accuracy"]) for line in lines if "eval_accuracy" in line]
-    figure, (left, right) = make_figure(3.4, 2)
+    costs = [(line["epoch"], line["nfe"]) for line in lines if "rtol" in line and "nfe" in line]
+    figure, (left, right, *third) = make_figure(3.4, 3 if costs else 2)
     if losses:
         left.plot(*zip(*losses, strict=True), color=BLUE, linewidth=1.2)
     left.set(xlabel="epoch", ylabel="training loss")
@@ -76,7 +80,10 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
             f"best {best:.2f}%", (epoch, best), xytext=(0.6, 0.3), textcoords="axes fraction", arrowprops=arrow
         )
     right.set(xlabel="epoch", ylabel=score)
-    for axes in (left, right):
+    for axes in third:
+        axes.plot(*zip(*costs, strict=True), color=GREY, linewidth=1.2)
+        axes.set(xlabel="epoch", ylabel="evaluations of a batch")
+    for axes in (left, right, *third):
         axes.grid(alpha=0.3)
     finish(figure, title).savefig(picture)
 

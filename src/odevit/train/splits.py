@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
+from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data import Batches, DataSet, load_data, make_batches
-from odevit.errors import ConfigError
-from odevit.train.recipe import Recipe
+from odevit.data import Batches, DataSet, load_data, make_batches, numbered_as
+from odevit.errors import ConfigError, typed_as
+from odevit.model import Askable
+from odevit.model.processor import shape_of
+from odevit.train.folder import read_recipe
+from odevit.train.recipe import Recipe, device_problems, one_of
 
 EVALUATION_BATCH = 512
+SPLIT = one_of("train", "validation", "test")
 
 
 def choose_device(name: str) -> torch.device:
     """The device by name; `auto` is CUDA where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    for problem in device_problems(name):
+        raise ValueError(problem)
     return torch.device(name)
 
 
-def read_data(recipe: Recipe, image_size: int) -> DataSet:
-    """The data set of a recipe, at the model's image size unless the recipe names another."""
+def read_data(recipe: Recipe, pixels: int | BaseImageProcessor) -> DataSet:
+    """The data set of a recipe as a model's image processor makes it, or by our own at a size."""
     options = {key: value for key, value in vars(recipe.data).items() if key not in ("source", "augmentation")}
-    return load_data(recipe.data.source, **{**options, "image_size": recipe.data.image_size or image_size})
+    asked, side = options.pop("image_size"), pixels if isinstance(pixels, int) else shape_of(pixels)[1]
+    if asked not in (None, side):
+        more = "" if recipe.teacher else f", or set model.image_size={asked} as well"
+        raise ValueError(f"data.image_size={asked}, but the model takes images of {side}; leave it out{more}")
+    seen: dict[str, Any] = {"image_size": pixels} if isinstance(pixels, int) else {"processor": pixels}
+    with typed_as("data", options):
+        return load_data(recipe.data.source, **options, **seen)
 
 
 def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
@@ -35,20 +46,23 @@ def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
     return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 
 
-def data_of(run: str | os.PathLike[str], data: str | None, image_size: int, cache: str | None = None) -> DataSet:
+def data_of(run: str | os.PathLike[str], data: str | None, model: Askable, cache: str | None = None) -> DataSet:
     """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
-    Decoded images are kept in the folder `cache`, for the next time.
+    Images are made by the model's image processor, labels have the numbers of its classes. Decoded images are kept in
+    the folder `cache`, for the next time.
     """
-    recipe = Path(run) / "recipe.yaml"
-    settings: dict[str, Any] = yaml.safe_load(recipe.read_text())["data"] if recipe.exists() else {}
+    settings = read_recipe(run).get("data", {})
     source = data or settings.get("source")
     if source is None:
         raise ConfigError("evaluate", [f"{run} has no recipe.yaml that names its data; pass data=FOLDER"])
     # Other data has the same split as in training, but columns of its own.
     columns = ["image_column", "label_column"] if source == settings.get("source") else []
-    options = {key: settings[key] for key in ("validation", "split_seed", *columns) if key in settings}
-    return load_data(source, image_size=image_size, cache=cache, **options)
+    kept = ("validation", "split_seed", "skip_unreadable", *columns)
+    options = {key: settings[key] for key in kept if key in settings}
+    dataset = load_data(source, processor=model.image_processor, cache=cache, **options)
+    remedy = "give data of the classes that the model knows with data="
+    return numbered_as(dataset, model.classes, f"the head of {os.fspath(run)}", remedy)
 
 
 def evaluation_batches(

@@ -14,10 +14,12 @@ from torch import nn
 from transformers import TrainerCallback
 
 from odevit.data import Batches, DataSet, make_batches
+from odevit.errors import typed_as
 from odevit.solver import Way
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.schedule import NO_END, Part
 from odevit.train.splits import choose_device, evaluation_batches
 from odevit.train.ways import WaySampler
 
@@ -71,12 +73,14 @@ class Task(ABC, Generic[R]):
     validation: Batches = field(init=False)
     sampler: WaySampler | None = field(init=False, default=None)
     """Draws the way of each batch; None where there is no way to choose."""
+    phases: Sequence[Part] = field(init=False, default=())
+    """The parts of the training, where it has any."""
     callbacks: Sequence[TrainerCallback] = field(init=False, default=())
 
     card: ClassVar[str]
     """The template of its model card, within the package."""
     score_label: ClassVar[str] = "validation accuracy (%)"
-    """What the best network is selected by, for the axis of the learning curves."""
+    """What the best network is selected by, for the log and the axis of the learning curves."""
 
     @abstractmethod
     def build(self) -> None:
@@ -97,6 +101,27 @@ class Task(ABC, Generic[R]):
         """Where the run writes."""
         return RunFolder(self.recipe.folder)
 
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The phases, or the whole training as one part where it ends by time; none leaves rates to the Trainer."""
+        t = self.recipe.train
+        if self.phases or not t.seconds:
+            return self.phases
+        rates = t.learning_rate, t.muon_learning_rate, t.warmup
+        return [Part("all", 1.0, 1.0, *rates, draws=self.sampler)]
+
+    def enter(self, progress: float, part: Part | None) -> None:
+        """Hear, before every step, how much of the training is over, and in which part of it the step lies."""
+
+    def rate_of(self, name: str) -> float:
+        """Factor on the learning rate of a parameter of the network."""
+        return 1.0
+
+    @property
+    def labels(self) -> int:
+        """How many labels are learned from."""
+        return len(self.data.train)
+
     def figures(self, score: Score) -> dict[str, Any]:
         """Further numbers of the finished network, which its record keeps for every seed."""
         return {}
@@ -107,28 +132,27 @@ class Task(ABC, Generic[R]):
 
     def closing(self, score: Score) -> str:
         """The last line of the output."""
-        return (
-            f"test top-1 {score.top1:.2%}  top-3 {score.top3:.2%}  top-5 {score.top5:.2%}  nfe {score.nfe}  "
-            f"{score.milliseconds:.3f} ms/image"
-        )
+        ranks = "  ".join(f"{name} {share:.2%}" for name, share in score.ranks.items())
+        return f"test {ranks} of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
 
     def make_batches(self, data: DataSet, **options: Any) -> None:
         """Shuffled, augmented batches of one size to train on, and those of the held-out split to select on."""
         t, place = self.recipe.train, self.place
         where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
-        self.batches = make_batches(
-            data.train,
-            place.share(t),
-            augmentation=self.recipe.data.augmentation,
-            mean=data.mean,
-            std=data.std,
-            num_classes=data.num_classes,
-            seed=self.recipe.seed,
-            shuffle=True,
-            drop_last=True,
-            **where,
-            **options,
-        )
+        with typed_as("train", ["batch_size"]):
+            self.batches = make_batches(
+                data.train,
+                place.share(t),
+                augmentation=self.recipe.data.augmentation,
+                mean=data.mean,
+                std=data.std,
+                num_classes=data.num_classes,
+                seed=self.recipe.seed,
+                shuffle=True,
+                drop_last=True,
+                **where,
+                **options,
+            )
         self.validation = evaluation_batches(data, "validation", **where)
 
     def make_sampler(self, own: Way, hold: bool = False) -> WaySampler:
@@ -154,4 +178,5 @@ class Task(ABC, Generic[R]):
     @property
     def updates(self) -> int:
         """Optimiser steps of the run."""
-        return self.recipe.train.updates or self.recipe.train.epochs * self.updates_per_epoch
+        t = self.recipe.train
+        return NO_END if t.seconds else t.updates or t.epochs * self.updates_per_epoch

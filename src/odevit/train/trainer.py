@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ from typing import Any
 import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
 
-from odevit.solver import Way
-from odevit.train.callbacks import DivergenceGuard
-from odevit.train.captured import CapturedStep
+from odevit.errors import IntegrationError
+from odevit.solver import AdaptiveSolver, Way
+from odevit.train.callbacks import DivergedError, DivergenceGuard
+from odevit.train.captured import CapturedStep, can_be_replayed
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import WeightAverage, make_optimiser
+from odevit.train.schedule import Part, Schedule
 from odevit.train.task import Task
 
 AVERAGE, BEST = "average.safetensors", "best.safetensors"
@@ -48,6 +52,7 @@ class OdeViTTrainer(Trainer):
         if self.average is not None:
             self.add_callback(self.average)
         self.captured: CapturedStep | None = None
+        self.captures = bool(recipe.capture) and can_be_replayed(task.network)
         self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
 
     # Batches are made on the device by us; Accelerate has nothing to move or to shard.
@@ -59,25 +64,53 @@ class OdeViTTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            self.optimizer = make_optimiser(self.network if model is None else model, self.recipe)
+            self.optimizer = make_optimiser(self.network if model is None else model, self.recipe, self.task.rate_of)
         return self.optimizer
 
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        rated = optimizer or self.optimizer
+        if self.lr_scheduler is None and self.task.parts and rated is not None:
+            schedule: Any = Schedule(rated, self.task.parts, num_training_steps, self.recipe.seconds)
+            self.lr_scheduler, self._created_lr_scheduler = schedule, True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    @property
+    def part(self) -> Part | None:
+        """The part of the training that the next step lies in, where it has parts."""
+        return self.lr_scheduler.part if isinstance(self.lr_scheduler, Schedule) else None
+
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        part, schedule = self.part, self.lr_scheduler
+        done = self.state.global_step / max(1, self.state.max_steps)
+        self.task.enter(schedule.progress if isinstance(schedule, Schedule) else done, part)
         if self._can_capture(inputs):
             assert self.captured is not None
-            return self.captured(inputs, self._way())
+            return self.captured(inputs, self._way(), 0 if part is None else part.kind)
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        return self.loss(model, inputs, self._way())
+        try:
+            return self.loss(model, inputs, self._way())
+        except IntegrationError as error:
+            if not all(torch.isfinite(weight).all() for weight in self.network.parameters()):
+                DivergenceGuard(self.checkpoints).check(math.nan, self.state.global_step, self.network)
+            where = f"The last good checkpoint is in {self.checkpoints}"
+            raise DivergedError(f"after step {self.state.global_step} {error} {where}") from error
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs:
+            method = getattr(getattr(self.network, "way", None), "method", None)
+            tolerance = {"rtol": method.rtol} if isinstance(method, AdaptiveSolver) else {}
+            logs |= {**self.loss.tell(), **tolerance}
+        super().log(logs, *args, **kwargs)
 
     def _way(self) -> Way | None:
-        sampler = self.task.sampler
-        return None if sampler is None else sampler.draw(self.state.global_step)
+        draws = self.task.sampler if self.part is None else self.part.draws
+        return None if draws is None else draws.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
         """Whether this batch can be replayed; a shorter last batch of an epoch is computed as usual."""
-        if not (self.recipe.capture and self.args.device.type == "cuda" and self.args.world_size == 1):
+        if not (self.captures and self.args.device.type == "cuda" and self.args.world_size == 1):
             return False
         if self.captured is None:
             self.network.train()
@@ -88,30 +121,54 @@ class OdeViTTrainer(Trainer):
         """Compile and capture every way now, on the first batch, so that no later step waits."""
         batch = next(iter(self.task.batches))
         if self._can_capture(batch) and self.captured is not None:
-            for way in [None] if self.task.sampler is None else self.task.sampler.ways:
-                self.captured(batch, way)
+            parts: Sequence[Part | None] = self.task.parts or [None]
+            for part in parts:
+                self.task.enter(part.end - part.share if part else 0.0, part)
+                draws = part.draws if part else self.task.sampler
+                for way in draws.ways if draws else [None]:
+                    self.captured(batch, way, part.kind if part else 0)
         self.network.zero_grad()
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Validation accuracy of the averaged weights, which are saved when it is the best so far."""
+        """Validation accuracy of the averaged weights, which are saved when it is the best so far.
+
+        In a training of several parts only the last one selects, by the mean over the ways that it is judged on: what
+        was best before has not learned yet what the last part teaches.
+        """
+        part = self.part
         averaged = nullcontext() if self.average is None else self.average.in_place()
         # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
         with averaged, torch.compiler.set_stance("force_eager"):
-            score = evaluate_batches(
-                self.network,
-                self.task.validation,
-                autocast=self.autocast_dtype,
-                reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
-            )
-            metrics = {f"{metric_key_prefix}_accuracy": score.top1, f"{metric_key_prefix}_loss": score.loss}
+            scores = {
+                way: evaluate_batches(
+                    self.network,
+                    self.task.validation,
+                    way=way,
+                    autocast=self.autocast_dtype,
+                    reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
+                )
+                for way in ([None] if part is None else part.judged)
+            }
+            prefix, count = metric_key_prefix, len(scores)
+            accuracy = sum(score.top1 for score in scores.values()) / count
+            metrics = {f"{prefix}_accuracy": accuracy, f"{prefix}_loss": next(iter(scores.values())).loss}
+            if count > 1:
+                metrics |= {f"{prefix}_accuracy_{way.name}_{way.steps}": s.top1 for way, s in scores.items() if way}
             self.log(metrics)
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
             best = self.state.best_metric
-            if self.args.should_save and (best is None or score.top1 > best):
+            if self.args.should_save and self._selects and (best is None or accuracy > best):
                 self.save_best()
         return metrics
+
+    @property
+    def _selects(self) -> bool:
+        return self.part is None or self.part == self.task.parts[-1]
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        return self._selects and super()._determine_best_metric(metrics, trial)
 
     def save_best(self) -> None:
         """Write the weights beside the best ones, then move them into their place: a kill leaves one of them whole."""

@@ -1,13 +1,69 @@
-"""(solver, N, T) ~ uniform(solvers x steps x horizons), drawn once per batch: answers that do not hang on the way."""
+"""(solver, N, T) ~ uniform(solvers x steps x horizons), drawn once per batch: answers that do not hang on the way.
+
+Or one of a list of complete ways, each written SOLVER:STEPS:HORIZONS.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from odevit.errors import ConfigError
-from odevit.solver import Way
+from odevit.errors import ConfigError, unknown_name
+from odevit.solver import SOLVERS, FixedStepSolver, Way
+
+OWN = "own"
+WRITTEN = re.compile(r"(own|\w+(?=:))(?::([1-9]\d*|\d+(?:\.\d+)?(?=x))(x?)(?::(\d+(?:\.\d+)?))?)?")
+
+
+class Draws(Protocol):
+    """Gives the way of each batch."""
+
+    def draw(self, update: int) -> Way:
+        """The way of this batch."""
+
+    @property
+    def ways(self) -> list[Way]:
+        """Everything that can be drawn."""
+
+
+@dataclass(frozen=True)
+class ListedWays:
+    """One of a list of ways, drawn uniformly: a pure function of (seed, update)."""
+
+    listed: tuple[Way, ...]
+    seed: int = 0
+
+    def draw(self, update: int) -> Way:
+        return random.Random(f"{self.seed}:{update}").choice(self.listed)
+
+    @property
+    def ways(self) -> list[Way]:
+        return list(dict.fromkeys(self.listed))
+
+
+def read_way(text: str, own: Way) -> Way:
+    """The way that SOLVER:STEPS:HORIZONS names, for a model whose own way is `own`.
+
+    STEPS lead to the model's own horizon: a number of them, or a multiple of its own number, `2x`. HORIZONS, 1 unless
+    given, carries the same steps on beyond it. `own` is its own way, or stands for its own solver.
+    """
+    match = WRITTEN.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no way; expected SOLVER:STEPS, such as lie_trotter:12, or rk4:2x for twice the model's own "
+            "steps, and lie_trotter:12:1.5 to go on to 1.5 of its horizons"
+        )
+    solver, steps, times, horizons = match.groups()
+    fixed = [OWN, *(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))]
+    if solver not in fixed:
+        raise ValueError(f"{text!r}: {unknown_name('solver', solver, fixed)}")
+    if float(horizons or 1) < 1:
+        raise ValueError(f"{text!r} ends before the model's own horizon; expected a multiple of it, at least 1")
+    count = own.steps if steps is None else max(1, round(float(steps) * (own.steps if times else 1)))
+    return own.but(None if solver == OWN else solver, count).times(float(horizons or 1))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""L = sum_g w_g |x_g - h_g|^2 / v + w KL + ...: what a distillation makes smaller, as the keys of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odevit.errors import Expected, broken, number
+from odevit.train.loss import Penalised
+from odevit.train.recipe import SHARE, one_of
+
+WEIGHTS = ("cls", "patches", "registers", "others", "attention_l1", "attention_kl", "logits", "cross_entropy")
+OBJECTIVE_RULES = {
+    "path": one_of("all", "last"),
+    "scale": one_of("none", "state", "increment"),
+    "meeting": one_of("nearest", "exact"),
+    **dict.fromkeys(WEIGHTS, number(least=0)),
+    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
+    "temperature": number(above=0),
+}
+
+
+@dataclass
+class DistillObjective(Penalised):
+    """Weights of the parts of the loss, and when they count. The default is ours: all tokens, logits, no labels.
+
+    The paper's own is `cls=6, patches=0, logits=0, jasmin=1, jasmin_k=10`. Beside these keys there are the weight and
+    the options of every penalty of a trajectory.
+    """
+
+    path: str = "all"
+    """`all` checkpoints, or only the `last` state."""
+    cls: float = 1.0
+    """Weight of the error of CLS; the others have it where the teacher has no CLS."""
+    patches: float = 1.0
+    """Weight of the error of the patches; 0 is the paper's loss."""
+    registers: float = 0.0
+    """Weight of the error of the registers."""
+    others: float = 0.0
+    """Weight of the error of all tokens but CLS, as one group."""
+    scale: str = "none"
+    """What the error at a layer is divided by: `none`, the variance of the teacher's `state` there, or of its
+    `increment`, what it adds since the layer before."""
+    meeting: str = "nearest"
+    """When a layer is met: at the `nearest` step, or only where a step's time is `exact`ly the layer's."""
+    attention_l1: float = 0.0
+    """Weight of the L1 distance of thresholded attention; costs the fused kernel."""
+    attention_kl: float = 0.0
+    """Weight of the KL divergence of attention; costs the fused kernel."""
+    logits: float = 1.0
+    """Weight of the KL divergence from the teacher's answer."""
+    temperature: float = 1.0
+    """Temperature of that divergence."""
+    cross_entropy: float = 0.0
+    """Weight of the cross entropy with labels; 0 distils without labels."""
+    cross_entropy_from: float = 0.0
+    """Fraction of training after which it counts."""
+    unfreeze_head: bool = False
+    """Whether the head is trained as well, from then on."""
+    forced: float = 0.0
+    """Initial fraction of training in which every stretch starts at the teacher's own state."""
+
+    @property
+    def needs_attentions(self) -> bool:
+        """Whether attention maps of student and teacher are compared."""
+        return self.attention_l1 > 0 or self.attention_kl > 0
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, as sentences."""
+        problems = self.penalty_problems("objective") + [f"objective.{p}" for p in broken(self, OBJECTIVE_RULES)]
+        if self.unfreeze_head and self.cross_entropy == 0:
+            problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
+        if self.forced > 0 and self.path != "all":
+            problems.append("objective.forced > 0 starts every stretch at a layer's state and needs objective.path=all")
+        if not any(getattr(self, name) for name in WEIGHTS if not name.startswith("attention")):
+            problems.append("every weight of the objective is 0; set for example objective.cls=1.0")
+        return problems

@@ -1,0 +1,107 @@
+"""forced -> walk -> any way: a distillation in phases, each with its own loss, ways, rates and share of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from typing import Any
+
+from odevit.distill.objective import DistillObjective
+from odevit.errors import Expected, broken, number
+from odevit.solver import Way
+from odevit.train.recipe import TrainRecipe
+from odevit.train.schedule import Part
+from odevit.train.ways import ListedWays, read_way
+
+# When something counts is what the phases say: these two have no meaning in one of them.
+WHEN = ("forced", "cross_entropy_from")
+PhaseObjective = make_dataclass(
+    "PhaseObjective", [(item.name, Any, None) for item in fields(DistillObjective()) if item.name not in WHEN]
+)
+PhaseObjective.__doc__ = "What differs from the `objective` of the recipe."
+
+
+@dataclass
+class Phase:
+    """A part of a distillation. A rate or warm-up that is not given is that of `train`."""
+
+    share: float = 0.0
+    """Its share of the training; those of all phases sum to 1."""
+    forced: bool = False
+    """Whether every stretch starts at the teacher's own state, so that the field learns each layer by itself."""
+    ways: list[str] = field(default_factory=lambda: ["own"])
+    """Ways, one drawn per batch: SOLVER:STEPS, as lie_trotter:12, or rk4:2x for twice the student's own steps, with
+    :HORIZONS to go on to, lie_trotter:12:1.5; `own` is the student's own way. One that is listed twice comes twice as
+    often."""
+    learning_rate: float | None = None
+    muon_learning_rate: float | None = None
+    warmup: float | None = None
+    """Share of the phase over which the rates rise; they fall as a cosine over the rest of it."""
+    objective: PhaseObjective = field(default_factory=PhaseObjective)  # type: ignore[valid-type]
+
+    def goal(self, common: DistillObjective) -> DistillObjective:
+        """The objective of this phase."""
+        return replace(common, **{name: value for name, value in vars(self.objective).items() if value is not None})
+
+    def drawn(self, own: Way) -> tuple[Way, ...]:
+        """Its ways, for a student whose own way is `own`."""
+        return tuple(read_way(text, own) for text in self.ways)
+
+
+RULES = {
+    "share": Expected("a share in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
+    "ways": Expected("at least one way, such as own", bool),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate"), number(above=0, optional=True)),
+    "warmup": number(least=0, below=1, optional=True),
+}
+
+
+def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> list[str]:
+    """Everything that is wrong with phases, as sentences."""
+    problems, anyone = [], Way("lie_trotter", 12, 12.0)
+    for name, phase in phases.items():
+        said = [f"phases.{name}.{problem}" for problem in broken(phase, RULES)]
+        for text in phase.ways:
+            try:
+                read_way(text, anyone)
+            except ValueError as error:
+                said.append(f"phases.{name}.ways: {error}")
+        said += [f"phases.{name}.{problem}" for problem in phase.goal(common).problems()]
+        if phase.forced and phase.goal(common).path != "all":
+            said.append(f"phases.{name}.forced=true starts at every layer's state and needs objective.path=all")
+        problems += said
+    total = sum(phase.share for phase in phases.values())
+    if phases and abs(total - 1) > 1e-6:
+        shares = ", ".join(f"{name} {phase.share:g}" for name, phase in phases.items())
+        problems.append(f"the shares of the phases sum to {total:g} ({shares}); expected 1: change another as well")
+    return problems
+
+
+def parts_of(
+    phases: Mapping[str, Phase], common: DistillObjective, train: TrainRecipe, own: Way, seed: int
+) -> list[Part]:
+    """The phases as the trainer takes them, for a student whose own way is `own`."""
+    parts: list[Part] = []
+    goals = [(phase.forced, phase.goal(common)) for phase in phases.values()]
+    for (name, phase), goal in zip(phases.items(), goals, strict=True):
+        ways = phase.drawn(own)
+        rates = {
+            key: getattr(train, key) if getattr(phase, key) is None else getattr(phase, key)
+            for key in ("learning_rate", "muon_learning_rate", "warmup")
+        }
+        end = phase.share + (parts[-1].end if parts else 0.0)
+        draws, kind, judged = ListedWays(ways, seed), goals.index(goal), judges(ways, own)
+        parts.append(Part(name, phase.share, end, draws=draws, kind=kind, judged=judged, **rates))
+    return parts
+
+
+def judges(ways: Sequence[Way], own: Way) -> tuple[Way, ...]:
+    """The student's own way, the coarsest of the ways, and the cheapest that rests where the equation does.
+
+    The best weights are those that agree most with the teacher on the mean of these. By the own way alone they would
+    be those of a student that has learned one solver and not yet an equation.
+    """
+    ahead = [way for way in ways if way.horizon <= own.horizon]
+    coarsest = min(ahead, key=lambda way: way.steps, default=own)
+    whole = [way for way in ahead if getattr(way.method, "rests_with_equation", False)]
+    return tuple(dict.fromkeys([own, coarsest, *sorted(whole, key=lambda way: way.steps)[:1]]))

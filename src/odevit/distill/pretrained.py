@@ -1,0 +1,144 @@
+"""logits = head(vit(image)): a pretrained ViT learns the classes of other data, with its head alone or as a whole.
+
+As a whole, layer l of L learns at lr d^(L - l), and only once the new head knows what to ask of the layers below it: a
+random head would send random gradients through weights that are worth keeping.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForImageClassification,
+    PreTrainedModel,
+    TrainerCallback,
+    ViTImageProcessorPil,
+    set_seed,
+)
+from transformers.image_processing_utils import BaseImageProcessor
+
+from odevit.distill.teacher import Teacher
+from odevit.model.anatomy import Anatomy
+from odevit.model.ordinary import OrdinaryViT
+from odevit.model.processor import PixelStatistics
+from odevit.solver import Way
+from odevit.tokens import Pixels
+from odevit.train.life import run
+from odevit.train.loss import BatchLoss
+from odevit.train.recipe import Recipe
+from odevit.train.splits import label_names, read_data
+from odevit.train.task import Task
+
+HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
+"""What the heads of the models we know are called."""
+
+
+def train_pretrained(recipe: Recipe, command: str = "") -> Path:
+    """Train a pretrained ViT on labels, with its head alone or as a whole, and give back its folder."""
+    return run(PretrainedTask(recipe), command)
+
+
+def is_head(name: str) -> bool:
+    """Whether a parameter belongs to the classification head."""
+    return bool(HEAD_NAMES & set(name.split(".")))
+
+
+def head_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of a model's classification head."""
+    weights = [parameter for name, parameter in model.named_parameters() if is_head(name)]
+    if not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
+            "leave it frozen (objective.unfreeze_head=false)"
+        )
+    return weights
+
+
+class Pretrained(OrdinaryViT):
+    """A pretrained classifier on its way to other data. With `head_only` the rest stays frozen, in evaluation mode."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        anatomy: Anatomy,
+        processor: BaseImageProcessor | None,
+        statistics: PixelStatistics,
+        *,
+        head_only: bool,
+    ) -> None:
+        super().__init__(model, anatomy, processor, statistics)
+        self.head_only = head_only
+        head = head_parameters(model)
+        model.requires_grad_(not head_only)
+        for parameter in head:
+            parameter.requires_grad_(True)
+
+    def train(self, mode: bool = True) -> Pretrained:
+        super().train(mode and not self.head_only)
+        self.training = mode
+        return self
+
+    def forward(self, pixel_values: Pixels, labels: Tensor, way: Way | None = None) -> BatchLoss:  # type: ignore[override]
+        return BatchLoss(F.cross_entropy(self.ask(pixel_values)[0].float(), labels))
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Save the whole classifier with the image processor it came with, or one of the pixels it has seen."""
+        self.model.save_pretrained(folder)
+        # Nothing in such a folder needs odevit, so the processor that it had not is named as transformers names it.
+        seen = self.processor or ViTImageProcessorPil.from_dict(self.image_processor.to_dict())
+        seen.save_pretrained(folder)
+
+
+class PretrainedTask(Task[Recipe]):
+    """A pretrained ViT with a new head, trained on labels."""
+
+    card: ClassVar[str] = "distill/pretrained.md.j2"
+
+    network: Pretrained
+
+    def build(self) -> None:
+        recipe = self.recipe
+        body = Teacher(recipe.teacher)
+        self.data = body.normalised(read_data(recipe, body.pixels))
+        set_seed(recipe.seed)
+        model = AutoModelForImageClassification.from_pretrained(
+            recipe.teacher, **label_names(self.data), ignore_mismatched_sizes=True
+        ).float()
+        anatomy = replace(body.anatomy, labels=self.data.num_classes)
+        statistics = PixelStatistics(self.data.mean, self.data.std)
+        self.network = Pretrained(model, anatomy, body.processor, statistics, head_only=recipe.head_only)
+        self.blocks = f"model.{body.anatomy.where.name}."
+        if recipe.train.head_first and not recipe.head_only:
+            self.callbacks = [HeadFirst(self.network, recipe.train.head_first)]
+        self.make_batches(self.data)
+
+    def rate_of(self, name: str) -> float:
+        """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
+        if is_head(name):
+            return 1.0
+        layers, decay = self.network.way.steps, self.recipe.train.layer_decay
+        if name.startswith(self.blocks):
+            # Our own stacked models keep their blocks one name further down.
+            number = next(int(part) for part in name.removeprefix(self.blocks).split(".") if part.isdecimal())
+            return decay ** (layers - 1 - number)
+        return decay**layers if "embed" in name else 1.0
+
+
+class HeadFirst(TrainerCallback):
+    """For the first share of the training only the head moves; what is below it gets no update."""
+
+    def __init__(self, network: Pretrained, share: float) -> None:
+        self.share = share
+        self.body = [parameter for name, parameter in network.named_parameters() if not is_head(name)]
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step < self.share * state.max_steps:
+            for parameter in self.body:
+                parameter.grad = None

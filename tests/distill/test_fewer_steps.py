@@ -1,0 +1,75 @@
+"""One equation that learns to be answered in fewer steps."""
+
+import json
+
+import pytest
+import torch
+
+from odevit import load
+from odevit.distill.distill_task import comparison, distill_recipe
+from odevit.distill.distillation import compose_distillation
+from odevit.distill.fewer_steps import FewerSteps
+from odevit.distill.objective import DistillObjective
+from odevit.errors import ConfigError
+from odevit.solver import Way
+from tests.model.tiny import tiny_images, tiny_model
+from tests.train.start import words
+
+GOAL = DistillObjective(cls=0.0, patches=0.0, others=1.0, logits=1.0)
+
+
+def pair(**settings):
+    torch.manual_seed(0)
+    teacher = tiny_model(leak=0.0, solver="euler", steps=6, horizon=3.0, **settings).eval().requires_grad_(False)
+    student = tiny_model(leak=0.0, solver="euler", steps=6, horizon=3.0, **settings)
+    student.load_state_dict(teacher.state_dict())
+    return FewerSteps(student, teacher, GOAL)
+
+
+def test_in_the_teachers_own_steps_there_is_nothing_to_learn_and_in_fewer_there_is():
+    network, images = pair(), tiny_images(4)
+    assert network(images, way=network.teacher.way).loss.item() < 1e-8
+    assert network(images, way=network.way.but(steps=2)).loss.item() > 1e-4
+
+
+@pytest.mark.parametrize(("steps", "fine"), [(2, 6), (3, 6), (4, 8), (6, 6), (8, 8)])
+def test_the_student_meets_its_teacher_where_its_own_steps_end(steps, fine):
+    network, images = pair(), tiny_images(2)
+    states, logits = network.target(images, Way("euler", steps, 3.0))
+    path = network.teacher(images, steps=fine, save="all").trajectory
+    assert len(states) == steps
+    for n, state in enumerate(states, start=1):
+        torch.testing.assert_close(state, path.states[n * fine // steps])
+    torch.testing.assert_close(logits, network.teacher(images, steps=fine).logits)
+
+
+def test_learning_brings_few_steps_nearer_and_keeps_many():
+    """On the images it learns from, drawn in turn; and no gradient reaches the teacher."""
+    network, images = pair(), tiny_images(8)
+    few, many = network.way.but(steps=2), network.way
+    before = network(images, way=few).loss.item()
+    optimiser = torch.optim.Adam(network.student.parameters(), lr=2e-3)
+    for update in range(40):
+        optimiser.zero_grad()
+        network(images, way=few if update % 2 else many).loss.backward()
+        optimiser.step()
+    assert network(images, way=few).loss.item() < 0.5 * before
+    assert network(images, way=many).loss.item() < 0.5 * before
+    assert all(parameter.grad is None for parameter in network.teacher.parameters())
+
+
+def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
+    teacher = tmp_path / "teacher"
+    tiny_model(steps=6, horizon=3.0, solver="euler", image_size=8, num_labels=10).save_pretrained(teacher)
+    small = {"device": "cpu", "train.epochs": 1, "train.batch_size": 256, "out": str(tmp_path / "run")}
+    recipe = compose_distillation(words({"teacher": str(teacher), "student.steps": 3, "data": "digits", **small}))
+    recipe.check()
+    folder = distill_recipe(recipe)
+    student = load(folder)
+    assert (student.way.steps, student.way.name, student.way.horizon) == (3, "euler", 3.0)
+    record = json.loads((folder / "record.json").read_text())
+    assert (record["nfe"], record["teacher"]["nfe"], record["labels"]) == (3, 6, 0)
+    assert {"agreement", "untaught_top1", "many_steps_top1"} <= set(record)
+    assert [row["nfe"] for row in comparison(folder)] == [6, 3]
+    with pytest.raises(ConfigError, match=r"student.leak: the student of an equation is that equation"):
+        compose_distillation([f"teacher={teacher}", "student.leak=1"])

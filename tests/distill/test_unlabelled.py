@@ -1,0 +1,92 @@
+"""More images than labels: folders of pictures beside the data, in memory or streamed."""
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, Features, Image
+from PIL import Image as Picture
+
+from odevit.data import Images, ImageStream, load_data, with_unlabelled
+from odevit.distill.distill_task import DistillTask
+from odevit.distill.distillation import compose_distillation
+from tests.distill.test_phases import recipe, vit  # noqa: F401 (a fixture)
+
+
+def save_pictures(folder, count, grey):
+    folder.mkdir(parents=True)
+    for number in range(count):
+        Picture.fromarray(np.full((10, 12, 3), grey, np.uint8)).save(folder / f"{number}.png")
+    return folder
+
+
+def test_every_picture_of_a_folder_is_trained_on_but_none_that_is_measured_on(tmp_path):
+    save_pictures(tmp_path / "more" / "deep", 3, 10)
+    save_pictures(tmp_path / "more" / "train" / "cats", 2, 20)
+    save_pictures(tmp_path / "more" / "test" / "cats", 4, 30)
+    data = load_data("digits")
+    both = with_unlabelled(data, [tmp_path / "more"], lambda: data)
+    added = both.train.pixels[len(data.train) :]
+    assert sorted(added.float().mean((1, 2, 3)).tolist()) == [10, 10, 10, 20, 20]
+    assert torch.equal(both.train.pixels[: len(data.train)], data.train.pixels)
+    assert (both.validation, both.test) == (data.validation, data.test)
+
+
+def test_parquet_files_need_no_labels(tmp_path):
+    pictures = [{"bytes": (save_pictures(tmp_path / "p", 1, 7) / "0.png").read_bytes(), "path": None}]
+    for name in ("train-00000-of-00001", "test-00000-of-00001"):
+        (tmp_path / "hub").mkdir(exist_ok=True)
+        Dataset.from_dict({"img": pictures}, features=Features({"img": Image()})).to_parquet(
+            tmp_path / "hub" / f"{name}.parquet"
+        )
+    data = load_data("digits")
+    assert len(with_unlabelled(data, [tmp_path / "hub"], lambda: data).train) == len(data.train) + 1
+
+
+def test_what_does_not_fit_is_streamed_in_the_same_order(tmp_path):
+    folders = [save_pictures(tmp_path / "a", 2, 10), save_pictures(tmp_path / "b", 3, 20)]
+    memory, stream = load_data("digits"), load_data("digits", resident_limit_gb=0)
+    all_of_it = with_unlabelled(memory, folders, lambda: stream)
+    streamed = with_unlabelled(memory, folders, lambda: stream, resident_limit_gb=1e-9)
+    assert isinstance(all_of_it.train, Images)
+    assert isinstance(streamed.train, ImageStream)
+    assert isinstance(streamed.validation, ImageStream)
+    assert len(streamed.train) == len(all_of_it.train) == len(memory.train) + 5
+    for index in (0, len(memory.train) - 1, len(memory.train), len(memory.train) + 4):
+        assert torch.equal(streamed.train[index][0], all_of_it.train.pixels[index])
+
+
+@pytest.mark.parametrize("limit", [4.0, 0.0])
+def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_path, limit):  # noqa: F811
+    more = save_pictures(tmp_path / "more", 40, 90)
+    limits = {"data.resident_limit_gb": limit, "train.workers": 0, "alignment.images": 32}
+    task = DistillTask(recipe(vit, out=tmp_path / "run", unlabelled=f"{more},{more}", **limits))
+    task.folder.claim(task.recipe)
+    task.build()
+    data = load_data("digits")
+    assert len(task.data.train) == len(data.train) + 80
+    assert len(task.validation.images) == len(data.validation)
+    batch = next(iter(task.validation))
+    assert torch.equal(batch["labels"], task.teacher.logits(batch["pixel_values"]).argmax(-1))
+
+
+def test_what_is_wrong_with_a_folder(tmp_path):
+    data = load_data("digits")
+    (tmp_path / "empty").mkdir()
+    broken = save_pictures(tmp_path / "broken", 2, 10)
+    (broken / "1.png").write_text("no picture")
+    for folder, message in (
+        ("empty", "unlabelled='.*empty' holds no images to train on; expected files ending in"),
+        ("absent", "unlabelled='.*absent' is no folder"),
+        ("broken", r"(?s)1 image cannot be read:.*1\.png.*set skip_unreadable=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            with_unlabelled(data, [tmp_path / folder], lambda: data)
+    with pytest.warns(UserWarning, match="skipped: 1 image cannot be read"):
+        both = with_unlabelled(data, [broken], lambda: data, skip_unreadable=True)
+    assert len(both.train) == len(data.train) + 1
+
+
+def test_labels_and_images_without_them_exclude_each_other():
+    given = compose_distillation(["teacher=FOLDER", "unlabelled=A,it's B", "phases.walk.objective.cross_entropy=1"])
+    assert given.unlabelled == ["A", "it's B"]
+    assert any("unlabelled= has no labels to learn" in problem for problem in given.problems())

@@ -1,0 +1,123 @@
+"""Parts of a training: where they begin and end, how fast they learn, and what a resumed run knows of the time."""
+
+import math
+
+import pytest
+import torch
+
+from odevit.solver import Way
+from odevit.train.optimisers import Muon, Together
+from odevit.train.schedule import Part, Schedule
+from odevit.train.ways import ListedWays, read_way
+
+OWN = Way("lie_trotter", 12, 12.0)
+PARTS = [
+    Part("forced", 0.2, 0.2, 1e-3, 2e-3, 0.25),
+    Part("walk", 0.35, 0.55, 4e-4, 5e-4, 0.0),
+    Part("any", 0.45, 1.0, 1.0, 2.0, 0.5),
+]
+
+
+def optimiser():
+    matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
+    return Together(Muon([matrix], lr=1.0), torch.optim.AdamW([vector], lr=1.0))
+
+
+def run(schedule, updates):
+    """The part and the rates of Muon and AdamW of every update."""
+    seen = []
+    for _ in range(updates):
+        seen.append((schedule.part.name, *(group["lr"] for group in schedule.optimizer.param_groups)))
+        schedule.optimizer.step()
+        schedule.step()
+    return seen
+
+
+def test_parts_begin_at_their_update_and_have_their_own_rates():
+    seen = run(Schedule(optimiser(), PARTS, 20), 20)
+    assert [name for name, *_ in seen] == ["forced"] * 4 + ["walk"] * 7 + ["any"] * 9
+    # forced: a warm-up of one update of four, then a cosine over the other three.
+    heights = [0.0] + [(1 + math.cos(math.pi * n / 3)) / 2 for n in range(3)]
+    assert [muon for _, muon, _ in seen[:4]] == pytest.approx([2e-3 * height for height in heights])
+    assert [adamw for *_, adamw in seen[:4]] == pytest.approx([1e-3 * height for height in heights])
+    assert seen[4][1:] == pytest.approx((5e-4, 4e-4)), "without a warm-up a part begins at its highest rates"
+    assert max(muon for _, muon, _ in seen[11:]) == pytest.approx(2.0 * (1 + math.cos(math.pi * 0.5 / 4.5)) / 2)
+
+
+def test_shares_that_are_not_exact_in_binary_still_end_on_their_update():
+    parts = [Part(str(n), 0.1, (n + 1) * 0.1, 1.0, 1.0, 0.0) for n in range(10)]
+    assert [name for name, *_ in run(Schedule(optimiser(), parts, 10), 10)] == [str(n) for n in range(10)]
+
+
+def test_a_resumed_schedule_goes_on_where_it_was():
+    whole = run(Schedule(optimiser(), PARTS, 20), 20)
+    first = Schedule(optimiser(), PARTS, 20)
+    run(first, 9)
+    state = first.state_dict()
+    second = Schedule(optimiser(), PARTS, 20)
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.load_state_dict(state)
+    assert run(second, 11) == whole[9:]
+    assert second.get_last_lr() == [group["lr"] for group in second.optimizer.param_groups]
+
+
+def test_seconds_are_those_of_all_attempts():
+    now = [100.0]
+    first = Schedule(optimiser(), PARTS, 10**9, seconds=50.0, clock=lambda: now[0])
+    now[0] += 20.0
+    first.optimizer.step()
+    first.step()
+    assert (first.progress, first.part.name) == (0.4, "walk")
+    now[0] += 1000.0  # another process, on another day
+    second = Schedule(optimiser(), PARTS, 10**9, seconds=50.0, clock=lambda: now[0])
+    second.load_state_dict(first.state_dict())
+    now[0] += 10.0
+    second.optimizer.step()
+    second.step()
+    assert (second.elapsed, second.progress, second.part.name) == (30.0, 0.6, "any")
+    now[0] += 90.0
+    second.step()
+    assert second.progress == 1.0
+    assert second.get_last_lr() == pytest.approx([0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("own", OWN),
+        ("own:2x", Way("lie_trotter", 24, 12.0)),
+        ("rk4:12", Way("rk4", 12, 12.0)),
+        ("heun:1.5x", Way("heun", 18, 12.0)),
+        ("lie_trotter:8:1.5", Way("lie_trotter", 12, 18.0)),
+        ("euler:0.01x", Way("euler", 1, 12.0)),
+    ],
+)
+def test_a_way_in_words(text, way):
+    assert read_way(text, OWN) == way
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rk5:12", "unknown solver 'rk5'; .* Did you mean 'rk4'"),
+        ("dopri5:12", "unknown solver 'dopri5'"),
+        ("rk4", "'rk4' is no way; expected SOLVER:STEPS"),
+        ("rk4:0", "is no way"),
+        ("rk4:1.5", "is no way"),
+        ("rk4:12:1:1", "is no way"),
+        ("rk4:12:0.5", "ends before the model's own horizon"),
+    ],
+)
+def test_a_way_that_is_none(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_way(text, OWN)
+
+
+def test_listed_ways_are_drawn_by_seed_and_update():
+    ways = (OWN, OWN, OWN.but("rk4"))
+    draws = ListedWays(ways, seed=3)
+    drawn = [draws.draw(update) for update in range(300)]
+    assert drawn == [ListedWays(ways, seed=3).draw(update) for update in range(300)]
+    assert drawn != [ListedWays(ways, seed=4).draw(update) for update in range(300)]
+    assert 150 < drawn.count(OWN) < 250, "listed twice, drawn twice as often"
+    assert draws.ways == [OWN, OWN.but("rk4")]
