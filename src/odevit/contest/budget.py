@@ -1,0 +1,56 @@
+"""|parameters(width, ratio) - budget| -> min: models of different depths, made equally large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from odevit.model import OdeViTConfig, OdeViTForImageClassification
+from odevit.model.configuration_equation import WIDEST
+
+NEAR = 0.02
+"""A model within this share of the budget is left as it is."""
+
+
+def parameters_of(settings: Mapping[str, Any]) -> int:
+    """How many parameters a model with these settings has; none of them is made."""
+    with torch.device("meta"):
+        return OdeViTForImageClassification(OdeViTConfig(**settings)).parameter_count
+
+
+def fit_to_budget(settings: Mapping[str, Any], budget: int) -> dict[str, Any]:
+    """What to change in a model so that it has `budget` parameters: nothing, or its width and the ratio of its MLP.
+
+    First the width that comes nearest, in whole channels of every head, since the parameters grow with its square; the
+    hidden units of the MLP, of which each costs the same, then take what is left.
+    """
+    if near(parameters_of(settings), budget):
+        return {}
+    config = OdeViTConfig(**settings)
+    unit, ratio = int(config.num_attention_heads or 1) * (4 if config.rope_theta else 1), float(config.mlp_ratio or 1)
+
+    def count(width: int, share: float = ratio) -> int:
+        return parameters_of({**settings, "hidden_size": width, "mlp_ratio": share})
+
+    width = unit * nearest(lambda units: count(unit * units), budget, least=-(-2 // unit), most=WIDEST // unit)
+    usual = max(1, round(width * ratio))
+    each = count(width, (usual + 1) / width) - count(width, usual / width)
+    hidden = usual if each <= 0 else max(1, usual + round((budget - count(width, usual / width)) / each))
+    return {"hidden_size": width, "mlp_ratio": round(hidden / width, 6)}
+
+
+def near(parameters: int, budget: int) -> bool:
+    return abs(parameters - budget) <= NEAR * budget
+
+
+def nearest(rising: Callable[[int], int], goal: int, least: int, most: int) -> int:
+    """The n in [least, most] whose value of a rising function is nearest to the goal, by bisection."""
+    low, high = least, least
+    while high < most and rising(high) < goal:
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rising(middle) < goal else (low, middle)
+    return min((low, high), key=lambda n: abs(rising(n) - goal))

@@ -1,0 +1,266 @@
+"""systems x seeds -> one folder: the same data, budget, updates and batches; table, figure and page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from odevit.contest.entries import Entry, Plan, Terms, all_systems
+from odevit.contest.qualities import milliseconds
+from odevit.contest.running import RECORD, finished, result_of, run_all
+from odevit.contest.scoreboard import JSON, write_numbers, write_pictures
+from odevit.contest.standings import row_of
+from odevit.errors import ConfigError, Expected, number, unknown_name, whole, writable
+from odevit.train.compose import word
+from odevit.train.folder import RunFolder
+from odevit.train.recipe import device_problems
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, evaluation_batches
+
+TIMED = {"cpu": 64, "cuda": 512}
+"""Images of a batch that is timed."""
+REFERENCE = "vit"
+"""Times are relative to this system, or to the first where it does not take part."""
+COMMAS = Expected("at least one, several separated by commas", bool)
+
+
+def compare(
+    *,
+    systems: Sequence[str] | str = (),
+    seeds: Sequence[int] | int = (0, 1, 2),
+    data: str = "digits",
+    parameters: int | None = None,
+    updates: int | None = None,
+    epochs: int | None = None,
+    seconds: float | None = None,
+    out: str | os.PathLike[str] = "runs/comparison",
+    images: int = 512,
+    processes: int = 1,
+    device: str = "auto",
+    overwrite: bool = False,
+    overrides: tuple[str, ...] = (),
+) -> Path:
+    """Train systems on the same data with the same budget, updates, batches and seeds, and compare them on one page.
+
+    The folder gets comparison.json, comparison.md, comparison.png and comparison.html, and one run folder for each
+    system and seed. Typed again, it goes on where it was; systems and seeds can be added. What fails says why in its
+    row. Keys of a recipe (train.batch_size=64, model=small, experiment=fast/cifar10, ...) hold for every system.
+
+    Args:
+        systems: names from `odevit train system=?`; all of them unless given.
+        seeds: of the first weights, the order of the images and their augmentation.
+        data: a name, a folder or a hub id.
+        parameters: how many each system may have, met by changing its width and MLP; the recipe's own model unless
+            given.
+        updates, epochs, seconds: how long each is trained, one of the three; as the recipe says unless given.
+        out: the folder.
+        images: images of the test split for everything but accuracy, the first so many.
+        processes: how many systems are trained at a time; their times then say little.
+        device: `auto`, `cpu` or `cuda`.
+        overwrite: begin anew where `out` holds a comparison.
+        overrides: words of a recipe, for every system: ("train.batch_size=64",).
+    """
+    names, numbers = as_list(systems) or list(all_systems()), as_list(seeds)
+    length = {"updates": updates, "epochs": epochs, "seconds": seconds}
+    terms = Terms(
+        data=data,
+        words=tuple(overrides),
+        parameters=parameters,
+        length={key: value for key, value in length.items() if value is not None},
+        images=images,
+        device=device,
+    )
+    folder = Path(out)
+    check(terms, names, numbers, folder, processes, overwrite)
+    began, plan = time.perf_counter(), Plan(terms, names, numbers, folder)
+    say(*plan.said, f"{len(names)} systems x {len(numbers)} seeds, {plan.budget:,} parameters each -> {folder}")
+    entries = plan.entries()
+    if overwrite:
+        for entry in entries:
+            RunFolder(entry.recipe().folder).clear()
+    folder.mkdir(parents=True, exist_ok=True)
+    board = Board(plan, names, command_of(terms, names, numbers, folder, processes), processes)
+    board.recall(folder)
+    left = [entry for entry in entries if not board.has(entry)]
+    if len(left) < len(entries):
+        say(f"{len(entries) - len(left)} of {len(entries)} runs are finished already")
+    try:
+        board.write(began)
+        for count, (entry, result) in enumerate(run_all(left, processes), start=1):
+            board.take(entry, result)
+            board.write(began)
+            say(progress(entry, result, count, len(left), began))
+        board.time()
+        board.write(began)
+    finally:  # who interrupts it can look at what there is
+        write_pictures(folder)
+    return folder
+
+
+def check(
+    terms: Terms, systems: Sequence[str], seeds: Sequence[int], folder: Path, processes: int, overwrite: bool
+) -> None:
+    """Everything that is wrong with what was asked, before the first minute of work."""
+    known = all_systems()
+    problems = [
+        *(f"systems: {unknown_name('system', name, known)}" for name in systems if name not in known),
+        *COMMAS.problem("seeds", seeds),
+        *(problem for seed in seeds for problem in whole(0, 2**32 - 1).problem("seeds", seed)),
+        *whole(1, optional=True).problem("parameters", terms.parameters),
+        *(
+            problem
+            for key, value in terms.length.items()
+            for problem in (number(above=0) if key == "seconds" else whole(1)).problem(key, value)
+        ),
+        *whole(1).problem("images", terms.images),
+        *whole(1, 64).problem("processes", processes),
+        *device_problems(terms.device),
+        *writable("out", folder, folder=True),
+    ]
+    if len(terms.length) > 1:
+        problems.append(f"{' and '.join(terms.length)} were given; expected one of updates=, epochs= and seconds=")
+    old = None if overwrite else read_old(folder)
+    if old is not None and (changed := differences(old.get("settings", {}), terms.numbers())):
+        problems.append(
+            f"{folder} holds a comparison on other terms ({', '.join(changed)}); give the same, another out=, or "
+            "overwrite=true to begin anew"
+        )
+    if problems:
+        raise ConfigError("the comparison", problems)
+
+
+def read_old(folder: Path) -> dict[str, Any] | None:
+    """The comparison that a folder holds, if it does."""
+    file = folder / JSON
+    try:
+        content = json.loads(file.read_text()) if file.exists() else None
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read ({error}); remove it: the runs beside it are kept") from error
+    return content if isinstance(content, dict) else None
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What two sets of terms disagree in: `parameters: 1000, now 2000`."""
+    return [f"{key}: {old.get(key)}, now {value}" for key, value in new.items() if old.get(key) != value]
+
+
+class Board:
+    """The results so far, and what is written of them."""
+
+    def __init__(self, plan: Plan, systems: Sequence[str], command: str, processes: int) -> None:
+        self.plan, self.command, self.processes = plan, command, processes
+        self.systems, self.about = list(systems), all_systems()
+        self.results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in systems}
+        self.milliseconds: dict[str, float] = {}
+        self.before = 0.0
+
+    def recall(self, folder: Path) -> None:
+        """Take what earlier calls have finished, those systems and seeds included that are not asked for now."""
+        old = read_old(folder) or {}
+        self.before = old.get("seconds", {}).get("total", 0.0)
+        for path in sorted(folder.glob("*/seed-*/measures.json")):
+            system, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
+            if (path.parent / RECORD).exists() and system in self.about:
+                self.results.setdefault(system, {})[seed] = result_of(path.parent)
+        for system in self.results:
+            if system not in self.systems:
+                self.systems.append(system)
+
+    def has(self, entry: Entry) -> bool:
+        return entry.seed in self.results[entry.system]
+
+    def take(self, entry: Entry, result: dict[str, Any]) -> None:
+        self.results[entry.system][entry.seed] = result
+
+    def time(self) -> None:
+        """Milliseconds of each system's first finished seed, in turns."""
+        models, device = {}, choose_device(self.plan.terms.device)
+        for system in self.systems:
+            done = sorted(seed for seed, result in self.results[system].items() if not result["failure"])
+            if done and system in self.plan.changes:
+                models[system] = finished(self.plan.entry(system, done[0]).recipe()).network
+        if models:
+            size = TIMED[device.type]
+            batches = evaluation_batches(self.plan.data, "test", size, limit=size, device=device)
+            self.milliseconds = milliseconds(models, next(iter(batches))["pixel_values"])
+
+    def write(self, began: float) -> None:
+        """The numbers as they stand."""
+        write_numbers(self.plan.out, self.numbers(time.perf_counter() - began))
+
+    def numbers(self, seconds: float) -> dict[str, Any]:
+        """The content of comparison.json."""
+        device = choose_device(self.plan.terms.device)
+        reference = REFERENCE if REFERENCE in self.milliseconds else next(iter(self.milliseconds), "")
+        rows = [self.row(system, reference) for system in self.systems]
+        hashes: dict[int, set[str]] = {}
+        for seed in (seed for row in rows for seed in row["seeds"] if "batches" in seed):
+            hashes.setdefault(seed["seed"], set()).add(seed["batches"])
+        memory = next((row["memory"]["how"] for row in rows if "memory" in row), "not measured")
+        return {
+            "command": self.command,
+            "settings": self.plan.terms.numbers(),
+            "seeds": sorted({seed["seed"] for row in rows for seed in row["seeds"]} | {*self.plan.seeds}),
+            "parameters": self.plan.budget,
+            "classes": self.plan.data.num_classes,
+            "test_images": len(self.plan.data.test),
+            "same_batches": all(len(found) == 1 for found in hashes.values()),
+            "reference": reference,
+            "memory_how": memory,
+            "processes": self.processes,
+            "device": device_name(device),
+            "versions": versions(),
+            "seconds": {"total": self.before + seconds, "processor": time.process_time()},
+            "rows": rows,
+        }
+
+    def row(self, system: str, reference: str) -> dict[str, Any]:
+        plan, results = self.plan, dict(sorted(self.results[system].items()))
+        if system in plan.refused:
+            results = {seed: {"failure": plan.refused[system]} for seed in plan.seeds}
+        facts = {"about": self.about[system], "changed": plan.changes.get(system), "asked": len(plan.seeds)}
+        row = row_of(system, results, **facts)
+        if system in self.milliseconds:
+            taken = self.milliseconds[system]
+            row |= {"milliseconds": taken, "relative": taken / self.milliseconds[reference]}
+        return row
+
+
+def progress(entry: Entry, result: Mapping[str, Any], count: int, of: int, began: float) -> str:
+    """What has come of an entry, and how long the rest may take."""
+    said = f"failed: {result['failure']}" if result["failure"] else f"{result['top1']:.2%} in {result['seconds']:.0f} s"
+    left = (time.perf_counter() - began) / count * (of - count)
+    return f"{count} of {of}  {entry.system}, seed {entry.seed}: {said}" + (
+        f"  (about {left:.0f} s left)" if left else ""
+    )
+
+
+def say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def as_list(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str | int) else list(value)
+
+
+def command_of(terms: Terms, systems: Iterable[str], seeds: Iterable[int], out: Path, processes: int) -> str:
+    """The command that makes this comparison."""
+    keys: dict[str, Any] = {
+        "systems": ",".join(systems),
+        "seeds": ",".join(map(str, seeds)),
+        "data": terms.data,
+        "parameters": terms.parameters,
+        **terms.length,
+        "images": terms.images,
+        "processes": processes,
+        "device": terms.device,
+        "out": out,
+    }
+    typed = [f"{key}={word(value)}" for key, value in keys.items() if value is not None]
+    return shlex.join(["odevit", "compare", *typed, *terms.words])

@@ -1,0 +1,194 @@
+"""The same budget and the same batches for all; interrupted, failing and finished comparisons."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from odevit.cli import main
+from odevit.cli.contending import COMPARE
+from odevit.contest import compare, running
+from odevit.contest.budget import NEAR, fit_to_budget, nearest, parameters_of
+from odevit.contest.qualities import SOLVERS_TRIED, hashed
+from odevit.contest.scoreboard import write_numbers, write_pictures
+from odevit.contest.standings import HEAD, cells
+from odevit.depth import StackedDepth
+from odevit.errors import ConfigError
+from odevit.model import OdeViTConfig, OdeViTForImageClassification
+from odevit.train.compose import compose_recipe, options
+
+SMALL = (
+    "model.hidden_size=16",
+    "model.num_attention_heads=2",
+    "model.steps=2",
+    "model.horizon=1",
+    "train.batch_size=32",
+)
+SYSTEMS = [name for name in options("system") if name != "none"]
+ASKED = {"updates": 2, "device": "cpu", "images": 24, "overrides": SMALL}
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """A comparison of three systems: one fails, one is trained, one is interrupted; then it is typed again.
+
+    Gives the folder, what the first call left of it, and which runs were begun, gone on with or not.
+    """
+    out, begun, original = tmp_path_factory.mktemp("compared"), [], running.run
+    asked = {"systems": ["vit", "attractor", "ode-vit"], "seeds": 0, "out": out, **ASKED}
+
+    def strike(*_, **__):
+        raise RuntimeError("the layers are on strike")
+
+    def watched(task, command):
+        begun.append((task.recipe.name, task.recipe.resume))
+        if len(begun) == 3:
+            task.folder.claim(task.recipe)
+            raise KeyboardInterrupt
+        return original(task, command)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "run", watched)
+        with patch.context() as striking:
+            striking.setattr(StackedDepth, "forward", strike)
+            with pytest.raises(KeyboardInterrupt):
+                compare(**asked)
+        left = {path.name: path.read_text() for path in out.iterdir() if path.suffix in (".json", ".md", ".html")}
+        left["log"] = (out / "vit/seed-0/log.txt").read_text()
+        compare(**asked)
+    return out, left, begun
+
+
+@pytest.fixture
+def compared(story):
+    return story[0]
+
+
+def read(out):
+    return json.loads((out / "comparison.json").read_text())
+
+
+def rows_of(out):
+    return {row["system"]: row for row in read(out)["rows"]}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_parameter_owns_its_memory(system):
+    """The checkpoints of a training are refused by safetensors where one is a part of something larger."""
+    with torch.device("meta"):
+        model = OdeViTForImageClassification(OdeViTConfig(**compose_recipe([f"system={system}"]).model_settings()))
+    parts = {name: p for name, p in model.named_parameters() if p.untyped_storage().nbytes() != p.nbytes}
+    assert not parts
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_meets_the_budget(system):
+    budget = 100_000
+    settings = compose_recipe([f"system={system}"]).model_settings()
+    changes = fit_to_budget(settings, budget)
+    assert abs(parameters_of({**settings, **changes}) - budget) <= NEAR * budget
+    assert {*changes} <= {"hidden_size", "mlp_ratio"}
+
+
+def test_a_model_of_the_right_size_is_left_alone():
+    settings = compose_recipe([]).model_settings()
+    assert fit_to_budget(settings, parameters_of(settings)) == {}
+
+
+def test_the_nearest_of_a_rising_function():
+    squares = [nearest(lambda n: n * n, goal, 1, 1000) for goal in (1, 6, 7, 100, 10**9)]
+    assert squares == [1, 2, 3, 10, 1000]
+
+
+def test_the_first_batches_of_a_seed_are_the_same_for_all(compared):
+    hashes = [seed["batches"] for row in read(compared)["rows"] for seed in row["seeds"]]
+    assert len(hashes) == 3
+    assert len(set(hashes)) == 1
+    assert read(compared)["same_batches"]
+
+
+def test_a_hash_tells_batches_apart():
+    batch = {"pixel_values": torch.zeros(2, 1, 2, 2), "labels": torch.tensor([0, 1])}
+    other = {**batch, "labels": torch.tensor([1, 0])}
+    assert hashed([batch]) == hashed([batch])
+    assert hashed([batch]) != hashed([other])
+
+
+def test_the_budgets_are_equal_and_what_was_changed_is_said(compared):
+    rows, budget = rows_of(compared), read(compared)["parameters"]
+    assert all(abs(row["params"] - budget) <= NEAR * budget for row in rows.values())
+    assert rows["attractor"]["changed"] == {}
+    assert rows["vit"]["changed"]["hidden_size"] < 16
+    recipe = (compared / "vit/seed-0/recipe.yaml").read_text()
+    assert f"hidden_size: {rows['vit']['changed']['hidden_size']}\n" in recipe
+
+
+def test_what_is_measured_is_what_the_system_has(compared):
+    rows = rows_of(compared)
+    assert rows["vit"]["ways"] == []
+    assert rows["vit"]["exponent"] is None
+    assert {way["solver"] for way in rows["ode-vit"]["ways"]} == {*SOLVERS_TRIED}
+    assert rows["attractor"]["exponent"]["images"] == 16
+    assert all(row["nfe"]["max"] == 2 and row["memory"]["bytes"] > 0 for row in rows.values())
+    assert rows["vit"]["relative"] == 1.0
+
+
+def test_every_file_is_there_and_the_table_is_the_json(compared):
+    assert (compared / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    table = (compared / "comparison.md").read_text()
+    for row in read(compared)["rows"]:
+        assert "| " + " | ".join(cells(row)) + " |" in table
+        assert row["system"] in (compared / "comparison.html").read_text()
+    assert "- vit: hidden_size=" in table
+
+
+def test_it_goes_on_where_it_was_interrupted(story):
+    """Nothing that was finished is done again, what was begun is gone on with, and what failed is tried again."""
+    out, left, begun = story
+    first = {row["system"]: row for row in json.loads(left["comparison.json"])["rows"]}
+    assert begun == [("vit", False), ("attractor", False), ("ode-vit", False), ("vit", False), ("ode-vit", True)]
+    assert "top1" not in first["ode-vit"]
+    assert "top1" in first["attractor"]
+    assert first["attractor"]["seeds"] == rows_of(out)["attractor"]["seeds"]
+    assert all("top1" in row for row in rows_of(out).values())
+
+
+def test_one_that_fails_says_why_and_does_not_stop_the_others(story):
+    out, left, _ = story
+    row = json.loads(left["comparison.json"])["rows"][0]
+    assert row["failure"] == "the layers are on strike"
+    assert len(cells(row)) == len(HEAD)
+    assert all("the layers are on strike" in left[name] for name in ("comparison.md", "comparison.html"))
+    assert "Traceback" in left["log"]
+    assert rows_of(out)["vit"]["failure"] is None
+
+
+def test_a_page_without_any_result_can_be_written(compared, tmp_path):
+    row = {"system": "vit", "about": "", "changed": None, "failure": None, "seeds": [], "asked": 1}
+    write_numbers(tmp_path, {**read(compared), "rows": [row]})
+    assert "not trained yet" in write_pictures(tmp_path).read_text()
+
+
+def test_everything_that_is_wrong_comes_at_once(compared):
+    with pytest.raises(ConfigError) as caught:
+        compare(systems=["vti"], seeds=[-1], updates=0, epochs=3, parameters=0, out=compared, device="cpu")
+    said = str(caught.value)
+    for part in ("Did you mean 'vit'?", "seeds=-1", "updates=0", "parameters=0", "one of updates=", "on other terms"):
+        assert part in said
+
+
+def test_the_command_line_takes_keys_of_a_recipe(capsys):
+    _, asked = COMPARE.parse(["systems=[vit,strang]", "seeds=0,1", "train.batch_size=32", "experiment=digits"])
+    assert asked == {
+        "systems": ["vit", "strang"],
+        "seeds": [0, 1],
+        "overrides": ("train.batch_size=32", "experiment=digits"),
+    }
+    assert main(["compare", "system=vit"]) == 2
+    assert "Did you mean 'systems'" in capsys.readouterr().err
+
+
+def test_folders_are_those_of_odevit_train(compared):
+    words = json.loads((compared / "vit/seed-0/record.json").read_text())["command"].split()[2:]
+    assert compose_recipe(words).folder == Path(compared) / "vit/seed-0"
