@@ -7,6 +7,7 @@ from odevit.distill import Teacher as Teacher
 from odevit.field import VectorField as VectorField
 from odevit.model import OdeStudent as OdeStudent
 from odevit.model import OdeStudentConfig as OdeStudentConfig
+from odevit.model import OdeViTBackbone as OdeViTBackbone
 from odevit.model import OdeViTConfig as OdeViTConfig
 from odevit.model import OdeViTForImageClassification as OdeViTForImageClassification
 from odevit.model import OdeViTModel as OdeViTModel

@@ -16,8 +16,7 @@ HOMES = {
     "film": "explore explore.run",
     "tokens": "shapes model.layout",
     "field": "field.branch field.initialisation field.time",
-    "field.attention": "field.attention.base field.attention.cosine field.attention.dot field.attention.hopfield"
-    " field.attention.l2",
+    "field.attention": "field.attention.base field.attention.cosine field.attention.dot field.attention.l2",
     "solver": "solver.base solver.save solver.tableau solver.euler solver.midpoint solver.heun solver.rk4 solver.dopri5"
     " solver.tsit5 solver.lie_trotter solver.strang solver.exponential_euler solver.exponential_heun solver.anytime",
     "depth": "depth.base",
@@ -31,6 +30,7 @@ HOMES = {
     "train": "train.run train.integration",
     "distill": "distill.cache distill.configuration distill.encoder distill.layout distill.pixels distill.student"
     " distill.surgery",
+    "distill.pretrained": "distill.head",
     "report": "report.collect",
 }
 """New module -> the modules of version 0.1 whose public names it has now."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 
@@ -13,14 +18,26 @@ class OdeVitWarning(UserWarning):
     """Something is allowed but probably not what was meant."""
 
 
+class IntegrationWarning(OdeVitWarning):
+    """A trajectory did not reach its end, or not with finite numbers: what was made of it is no answer."""
+
+
+class IntegrationError(ValueError):
+    """The same where it cannot be lived with: in training, or with on_failure="raise"."""
+
+
 class ConfigError(ValueError):
     """All the problems of one configuration, together."""
 
     def __init__(self, subject: str, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.subject, self.problems = subject, list(problems)
         listed = "\n".join(f"  - {problem}" for problem in self.problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         super().__init__(f"{subject} has {count}:\n{listed}")
+
+
+MANY = 40
+"""Names that are still listed in a sentence."""
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
@@ -28,7 +45,8 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind} {given!r}; known: {', '.join(names)}.{hint}"
+    listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} names, which --help lists"
+    return f"unknown {kind} {given!r}; known: {listed}.{hint}"
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -48,28 +66,92 @@ class Expected:
         return [] if self.fine(value) else [f"{name}={value!r}; expected {self.wanted}{why and f': {why}'}"]
 
 
-def whole(least: int = 0, *, optional: bool = False) -> Expected:
-    """A whole number, at least `least`. True and False are not numbers."""
-    wanted = f"a whole number, at least {least}"
-    return _or_none(Expected(wanted, lambda v: _is(int, v) and v >= least), optional)
+def whole(least: int = 0, most: float = math.inf, *, optional: bool = False) -> Expected:
+    """A whole number, at least `least` and at most `most`. True and False are not numbers."""
+    wanted = f"a whole number, at least {least}" + (f" and at most {most:,}" if math.isfinite(most) else "")
+    return _or_none(Expected(wanted, lambda v: _is(int, v) and least <= v <= most), optional)
 
 
 def number(
-    *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf, optional: bool = False
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+    optional: bool = False,
 ) -> Expected:
-    """A finite number above, at least, or below a limit."""
-    limits = [(">", above), (">=", least), ("<", below)]
+    """A finite number above, at least, below, or at most a limit."""
+    limits = [(">", above), (">=", least), ("<", below), ("<=", most)]
     wanted = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if math.isfinite(limit))
 
     def fine(value: Any) -> bool:
-        return _is(int | float, value) and math.isfinite(value) and value > above and value >= least and value < below
+        return _is(int | float, value) and math.isfinite(value) and above < value < below and least <= value <= most
 
     return _or_none(Expected(f"a number {wanted}".strip(), fine), optional)
+
+
+def each(rule: Expected, *, optional: bool = False) -> Expected:
+    """Several values, each of them as expected."""
+
+    def fine(values: Any) -> bool:
+        return isinstance(values, Sequence) and not isinstance(values, str) and all(map(rule.fine, values))
+
+    return _or_none(Expected(f"several, each {rule.wanted}", fine), optional)
 
 
 def broken(owner: object, rules: Mapping[str, Expected]) -> list[str]:
     """A sentence for every attribute of `owner` that is not as expected."""
     return [problem for name, rule in rules.items() for problem in rule.problem(name, getattr(owner, name))]
+
+
+def option_problems(key: str, options: Mapping[str, Any], rules: Mapping[str, Expected], owner: str) -> list[str]:
+    """A sentence for every option under `key` that `owner` does not have, or that is not as expected."""
+    problems = []
+    for name, value in options.items():
+        if name in rules:
+            problems += rules[name].problem(f"{key}.{name}", value)
+        elif rules:
+            problems.append(f"{key}: {unknown_name('option', name, rules)}")
+        else:
+            problems.append(f"{key}.{name}={value!r}, but {owner} has no options; leave it out")
+    return problems
+
+
+def writable(key: str, path: str | os.PathLike[str] | None, *, folder: bool = False) -> list[str]:
+    """A sentence for a path that cannot be written, better said before the work than after it."""
+    if path is None:
+        return []
+    given, kind = f"{key}={os.fspath(path)!r}", "a folder" if folder else "a file"
+    place = Path(path).expanduser()
+    if place.exists() and place.is_dir() != folder:
+        return [f"{given} is {'a file' if folder else 'a folder'}; expected the path of {kind}"]
+    above = next(parent for parent in (place, *place.absolute().parents) if parent.exists())
+    try:
+        with TemporaryFile(dir=above if above.is_dir() else above.parent):
+            if place.name and (folder or place.parent.is_dir()):
+                return []
+            problem = "is no name" if not place.name else f"lies in {place.parent}, which does not exist"
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror})"
+    return [f"{given} {problem}; expected the path of {kind} to write to"]
+
+
+@contextmanager
+def typed_as(prefix: str, names: Iterable[str]) -> Iterator[None]:
+    """In this block, errors that name an argument name the key to type: image_size=8 -> data.image_size=8."""
+    names = list(names)
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(error.subject, [as_typed(prefix, names, problem) for problem in error.problems]) from error
+    except ValueError as error:
+        raise ValueError(as_typed(prefix, names, str(error))) from error
+
+
+def as_typed(prefix: str, names: Iterable[str], text: str) -> str:
+    """A sentence with `prefix` before each of the names that has a value, or that it is about: `solver: ...`."""
+    named = re.sub(rf"(?<![\w.])({'|'.join(names)})(?=[=:])", rf"{prefix}.\1", text)
+    return named.replace("=True", "=true").replace("=False", "=false")
 
 
 def _is(kind: Any, value: object) -> bool:
@@ -80,5 +162,6 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
     return Expected(f"None or {rule.wanted}", lambda v: v is None or rule.fine(v)) if optional else rule
 
 
+FLAG = Expected("true or false", lambda value: isinstance(value, bool))
 DURATION = Expected("a finite time > 0", number(above=0).fine)
 PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,16 @@ def outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
 def numbers_of(values: Iterable[float | None]) -> list[float]:
     """A list from JSON with NaN in place of null, which leaves a gap in a line."""
     return [float("nan") if value is None else value for value in values]
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names with a number after each that was there before: no two entries of a legend are called the same."""
+    seen: Counter[str] = Counter()
+    told = []
+    for name in names:
+        seen[name] += 1
+        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return told
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Self
 
 from torch import Tensor
 
@@ -50,6 +51,19 @@ class TokenLayout:
     def __len__(self) -> int:
         return self.registers.stop
 
+    def fitted(self, tokens: int) -> Self:
+        """The same order for another number of tokens, whose patches then stand in a square."""
+        count = tokens - len(self) + self.num_patches
+        if count == self.num_patches:
+            return self
+        side = math.isqrt(max(0, count))
+        if side * side != count or count == 0:
+            raise ValueError(
+                f"there are {count} patches, and the positions are those of a grid of {self.grid[0]}x{self.grid[1]}; "
+                "expected that grid or a square one: resize the images"
+            )
+        return replace(self, grid=(side, side))
+
 
 @dataclass(frozen=True)
 class PrefixLayout(TokenLayout):
@@ -77,6 +91,11 @@ class PrefixLayout(TokenLayout):
 
     def __len__(self) -> int:
         return self.appended.stop
+
+
+def picked(x: Tokens, kept: Tensor) -> Tokens:
+    """[batch, token, dim], [batch, k] -> [batch, k, dim]: of every sample the tokens with these numbers."""
+    return x.gather(1, kept.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
 def with_registers(layout: TokenLayout, count: int) -> TokenLayout:

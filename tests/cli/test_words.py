@@ -7,6 +7,7 @@ import pytest
 
 from odevit.cli.words import Verb, described, kinds_of, print_table, value_of
 from odevit.errors import ConfigError
+from odevit_command import show
 
 
 def paint(
@@ -42,8 +43,8 @@ def measure(run: str, *, seed: int = 0) -> str:
     return run
 
 
-PAINT = Verb("paint", paint, print, "odevit paint a.png")
-MEASURE = Verb("measure", measure, print, "odevit measure RUN")
+PAINT = Verb("paint", paint, print, ["odevit paint a.png"])
+MEASURE = Verb("measure", measure, print, ["odevit measure RUN"])
 
 
 @pytest.mark.parametrize("name", ["nan", "1e3", "true", "none", "inf", "1,2", "007", ""])
@@ -110,7 +111,7 @@ def test_a_type_of_several_kinds_is_tried_from_the_strictest():
 
 
 def test_help_shows_every_key_with_its_default_and_its_meaning(capsys):
-    PAINT.help()
+    show(PAINT.page())
     text = capsys.readouterr().out
     assert text.startswith("odevit paint IMAGE... [key=value ...]\n\nPaint images.\n\nTwice, if need be.\n")
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -121,7 +122,7 @@ def test_help_shows_every_key_with_its_default_and_its_meaning(capsys):
         "speed=1.0 of the brush.",
         "limit=1000 at most.",
         "dry=False without paint.",
-        "Example: odevit paint a.png",
+        "odevit paint a.png",
     ):
         assert line in lines
     assert "sizes" not in text

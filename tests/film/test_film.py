@@ -258,15 +258,24 @@ def test_small_images_keep_their_pixels_and_large_ones_their_shape():
 def test_a_strip_shows_every_moment_with_its_answer():
     story = story_of()
     figure = draw_strip(story, [0.0, 0.5, story.horizon], 0.6)
-    first, *moments = figure.axes
+    first, *moments, scale = figure.axes
     assert first.get_xlabel() == "noise"
     for axes, t in zip(moments, (0.0, 0.5, story.horizon), strict=True):
         assert axes.get_xlabel().startswith(f"t = {t:.4g}")
         assert axes.get_xlabel().endswith(answer(story, t))
     assert "(horizon)" in moments[-1].get_xlabel()
     np.testing.assert_allclose(moments[0].images[1].get_array(), 100 * story.attention[0], rtol=1e-6)
-    two_rows = draw_strip(with_a_teacher(story), [0.0, 0.5], 0.6).axes
+    assert scale.get_ylabel() == "% per patch"
+    assert figure.get_supxlabel() == f"query: {story.query}; outlined: 60% of the attention"
+    *two_rows, _, _ = draw_strip(with_a_teacher(story), [0.0, 0.5], 0.6).axes
     assert [axes.get_xlabel() for axes in two_rows[-2:]] == ["teacher, layer 1", "teacher, layer 3"]
+
+
+def test_classes_with_one_name_are_told_apart():
+    story = story_of()
+    drawing = Frames(replace(story, labels=dict.fromkeys(range(5), "crane")), 0.6)
+    legend = [text.get_text() for text in drawing.traces[0].line.axes.get_legend().get_texts()]
+    assert legend == ["crane", "crane (2)", "crane (3)"]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +283,7 @@ def test_a_strip_shows_every_moment_with_its_answer():
     [
         ({"mass": 0.0}, r"mass=0\.0; expected a share of the attention in \(0, 1\]"),
         ({"seconds": -1}, r"seconds=-1; expected the length of a film in \(0, 30\]"),
-        ({"beyond": 0.5}, r"beyond=0\.5; expected a number of horizons, at least 1"),
+        ({"beyond": 0.5}, r"beyond=0\.5; expected a number of horizons, from 1 to 1000"),
         ({"beyond": float("nan")}, "beyond=nan"),
         ({"model": "cifar11"}, "neither a folder nor a bundled model"),
         ({"solver": "lie_troter"}, "Did you mean 'lie_trotter'"),
@@ -297,7 +306,7 @@ def test_files_that_are_no_images_are_reported_before_anything_is_written(model,
         explore([tmp_path / "cut.png"], model=model, out=tmp_path / "out")
     with pytest.raises(ValueError, match="cannot be read as an image"):
         explore([tmp_path], model=model, out=tmp_path / "out")
-    with pytest.raises(ValueError, match=r"out='.*text\.png' is a file; expected a folder"):
+    with pytest.raises(ValueError, match=r"out='.*text\.png' is a file; expected the path of a folder"):
         explore([image], model=model, out=tmp_path / "text.png")
     for nothing in ([], str(image)):
         with pytest.raises(ValueError, match="expected one path or more in a list"):

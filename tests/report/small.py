@@ -1,5 +1,6 @@
 """The smallest things that can be reported on."""
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -44,11 +45,13 @@ def sample_of(model, batches):
 
 def picture_folder(folder, classes=("a", "b", "c"), of_each=4):
     """Noise of different strengths, as a folder of class folders."""
+    numbers = np.random.default_rng(0)  # PIL's own noise is another one every time
     for part in ("train", "test"):
         for number, name in enumerate(classes):
             (folder / part / name).mkdir(parents=True)
             for i in range(of_each):
-                Image.effect_noise((16, 16), 20 + 60 * number).convert("RGB").save(folder / part / name / f"{i}.png")
+                levels = numbers.normal(128, 20 + 60 * number, (16, 16)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(levels).convert("RGB").save(folder / part / name / f"{i}.png")
     return folder
 
 

@@ -202,8 +202,8 @@ def test_one_class_alone_has_no_correlation(restless):
     ("settings", "message"),
     [
         ({"data": None}, "pass data=FOLDER"),
-        ({"split": "tset"}, "expected train, validation or test"),
-        ({"limit": 0}, "1 or more"),
+        ({"split": "tset"}, "expected train or validation or test"),
+        ({"limit": 0}, "at least 1"),
         ({"sizes": 3}, "expected odevit.report.Sizes"),
     ],
 )
@@ -217,7 +217,7 @@ def test_bad_requests(data, tmp_path, settings, message):
 def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
     with pytest.raises(ValueError, match="no trajectory"):
         analyse(model_folder(tmp_path / "stacked", depth="stacked"), data=str(data))
-    with pytest.raises(ValueError, match=r"the data has 3 classes, the head of .* has 4"):
+    with pytest.raises(ValueError, match=r"the data has 3 classes \(.*\), the head of .* has 4 \(LABEL_0, "):
         analyse(model_folder(tmp_path / "four", num_labels=4), data=str(data))
 
 

@@ -129,6 +129,7 @@ def test_a_grid_frames_the_models_own_way_and_stars_what_is_unstable():
     (frame,) = axes.patches
     assert frame.get_xy() == (0.5, 0.5), "six steps are the second column, T = 6 the second row"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["3  (0.5x)", "6  (1x)"]
+    assert "steps: 50.0% where the step is stable" in title(draw_grid(grid, outcome(6, 0.5)))
 
 
 def test_lipschitz_constants_are_drawn_as_far_as_they_are_known():
@@ -140,6 +141,7 @@ def test_lipschitz_constants_are_drawn_as_far_as_they_are_known():
     (axes,) = drawn(draw_lipschitz(rows))
     assert len(axes.lines) == 3
     assert axes.get_ylim()[0] == 0
+    assert title(draw_lipschitz(rows)) == "Lipschitz constant along the path: 2.0 in the median"
 
 
 def test_radii_that_were_not_found():

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from jinja2 import ChoiceLoader, DictLoader, PackageLoader, UndefinedError
 
+from odevit.analysis.significance import Share
 from odevit.report import section
-from odevit.report.page import number, of_norm, percent, small_share, with_error
-from odevit.report.section import write_page
+from odevit.report.page import number, of_norm, percent, share_of, small_share, span, with_error
+from odevit.report.section import plain, write_page
 from tests.report.alone import pictures, what_it_fetches
 
 NASTY = 'cats & <dogs> "say" {{ title }} $title'
@@ -114,3 +115,19 @@ def test_numbers_as_a_reader_likes_them():
     assert (small_share(1e-6), small_share(0.0123), small_share(0.5)) == ("less than 0.001%", "1.2%", "50%")
     assert (of_norm(None), of_norm(0.5)) == ("no finite distance", "50% of its norm")
     assert of_norm(1234.0) == "1,234 times its norm"
+    assert (span("1.0", "2.0"), span("2.0", "2.0")) == ("1.0 to 2.0", "2.0")
+
+
+@pytest.mark.parametrize(
+    ("hits", "count", "said"),
+    [
+        (36, 72, "50.0% (± 5.9)"),
+        (72, 72, "100.0% (95% interval 94.9% to 100.0%)"),
+        (0, 72, "0.0% (95% interval 0.0% to 5.1%)"),
+        (1, 10_000, "0.0% (95% interval 0.0% to 0.1%)"),
+        (10**6, 10**6, "100.0%"),
+        (0, 0, "–"),
+    ],
+)
+def test_an_error_of_nought_is_not_said(hits, count, said):
+    assert share_of(plain(Share(hits, count))) == said

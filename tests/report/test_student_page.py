@@ -35,6 +35,8 @@ def test_the_outcome_is_said_as_it_is(told):
     assert "right on 80.00% of them, the teacher on 90.00%, the same" in said
     assert "from scratch with labels on 85.00%." in said
     assert "on a &lt;CPU&gt;; one image of 40 is 2.50%" in said
+    few = " ".join(told([ROWS[0], {**ROWS[1], "labels": 1040}, ROWS[2]]).split())
+    assert "from scratch with 1,040 labels on 85.00%." in few
     alone = told([ROWS[0], ROWS[2]], supervised=True)
     assert "distilled with labels" in alone
     assert "scratch" not in alone
@@ -53,7 +55,7 @@ def test_the_steps_that_meet_are_named():
     assert sorted(text.get_text() for text in axes.texts) == sorted(["0", "1", "2", "3", "0", "2", "4", "8"])
 
 
-def test_a_teacher_without_cls_has_a_report_too(tmp_path):
+def test_a_teacher_without_cls_has_a_report_too(tmp_path, capsys):
     """SigLIP has no CLS token: its patches are followed instead."""
     config = SiglipVisionConfig(
         hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4
@@ -63,10 +65,13 @@ def test_a_teacher_without_cls_has_a_report_too(tmp_path):
     SiglipForImageClassification(whole).save_pretrained(tmp_path / "siglip")
     words = [
         *(f"teacher={tmp_path / 'siglip'}", f"out={tmp_path / 'run'}", "compare=false", "device=cpu", "train.epochs=1"),
-        *("train.steps=[2]", "student.steps=2", "objective.cls=0.0", "student.registers=3"),
+        *("phases=none", "train.steps=[2]", "student.steps=2", "objective.cls=0.0", "student.registers=3"),
+        "alignment.images=5000",
     ]
     folder = distill_recipe(compose_distillation(words), then=write_report)
     page = (folder / "report.html").read_text()
     assert set(pictures(page)) == {"both", "layers", "correctness", "bins", "alignment", "curves"}
     assert not what_it_fetches(page)
-    assert "as in training (arc)" in " ".join(page.split())
+    assert "as in training (uniform)" in " ".join(page.split())
+    trained_on = re.search(r"([\d,]+) images to train on", capsys.readouterr().out)[1]
+    assert f"measured on {trained_on} training images" in " ".join(page.split()), "and not on 5,000"

@@ -1,23 +1,30 @@
 """A student beside its teacher, and the bound that was tracked while it learned."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from odevit import get_ode_model
+from odevit.analysis.significance import Share
+from odevit.distill import Teacher
 from odevit.report import analyse
 from odevit.report.early_stopping import stopping_epoch
-from odevit.report.section import write_page
+from odevit.report.section import draw_all, plain, write_page
+from odevit.report.study import Study
 from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness, ranking, side_of_chance
+from tests.model.zoo import make
 from tests.report.alone import pictures
-from tests.report.small import FEW
+from tests.report.small import FEW, sample_of
+from tests.report.small import images as small_images
 
 ABOUT = {
     "model": {"kind": "student", "parameters": 1, "horizon": 1.0, "steps": 1, "solver": "rk4", "leak": 0.0},
     "data": {"images": 1, "available": 1, "split": "test", "source": "digits", "asked": None},
-    "sweep": {"top1": {"value": 1.0, "error": 0.0}},
+    "sweep": {"top1": Share(1, 1).numbers()},
 }
 """What the lead of a page tells."""
 
@@ -47,6 +54,44 @@ def report(tmp_path_factory):
         )
     )
     return analyse(run, limit=40, sizes=FEW)
+
+
+def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(report.folder.parent, run, ignore=shutil.ignore_patterns("analysis"))
+    weights = load_file(run / "model.safetensors")
+    field = {name: 1e12 * value if ".field." in name else value for name, value in weights.items()}
+    assert any(".field." in name for name in field)
+    save_file(field, run / "model.safetensors", metadata={"format": "pt"})
+    found = analyse(run, limit=12, sizes=FEW)
+    teacher, page = found.numbers["teacher"], found.page.read_text()
+    assert (teacher["finite"]["hits"], teacher["agreement"]["hits"], teacher["student_top1"]["hits"]) == (0, 0, 0)
+    assert "On 12 of 12 images the student leaves the finite numbers." in " ".join(page.split())
+    assert not {"both", "layers", "correctness", "bins"} & set(pictures(page))
+    (verdict,) = [each for each in found.verdicts if each.question == Teaching.title]
+    assert verdict.answer == "no"
+
+
+def test_images_on_which_it_diverges_are_counted_and_not_drawn(tmp_path):
+    torch.manual_seed(0)
+    vit = make("vit-classifier")
+    teacher, student = Teacher(vit), get_ode_model(vit, steps=3)
+    sample = sample_of(student, small_images(6, labels=2))
+    for chunk in sample.chunks:
+        chunk["x0"][0] = torch.nan
+    numbers = plain(Teaching().measure(Study("run", student, sample, teacher)))
+    told = numbers["teacher"]
+    assert (told["images"], told["finite"]["hits"], told["agreement"]["count"]) == (6, 4, 6)
+    assert len(told["distances"]) == len(told["groups"]) == len(told["norms"]) == 4
+    assert all(distance is not None for distance in told["distances"])
+    assert told["paths"] is None
+    figures = draw_all([Teaching()], numbers, torch.rand(4, 3, 16, 16))
+    assert set(figures) == {"layers", "correctness", "bins"}
+    numbers |= {"verdicts": [], "thresholds": [], **ABOUT}
+    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [Teaching()], numbers, figures)
+    page = " ".join(path.read_text().split())
+    assert "On 2 of 6 images the student leaves the finite numbers." in page
+    assert "where they should meet; 4 images." in page
 
 
 def test_distances_and_answers_of_both(report):

@@ -77,10 +77,10 @@ def test_a_plane_shows_start_horizon_and_rest_of_every_image():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_image_has_its_path_its_picture_and_a_thread_to_each_layer(channels):
     paths = pca_paths(torch.randn(7, 2, 6), torch.randn(4, 2, 6))
-    figure = draw_paths(paths, (2, 4, 6), torch.rand(2, channels, 8, 8), ["cat", "dog"])
+    figure = draw_paths(paths, (2, 4, 6), torch.rand(2, channels, 8, 8), ["cat", "cat"])
     figure.canvas.draw()
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["cat", "dog"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["cat", "cat (2)"]
     assert len(axes.artists) == 2
     threads = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 2]
     assert len(threads) == 2 * 3

@@ -9,7 +9,7 @@ import pytest
 from odevit.analysis.significance import Share
 from odevit.report.coming_to_rest import Settling
 from odevit.report.dependence import depends, enough, fewest
-from odevit.report.section import all_sections
+from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
 from odevit.report.teaching import Teaching
 
@@ -109,7 +109,6 @@ def test_recorded_numbers_are_judged_as_they_were(record):
     [
         ("exponents/rest/negative", share(940), "partly"),
         ("exponents/rest/negative", share(300), "no"),
-        ("exponents/rest/negative", share(10, 10), "partly"),
         ("speed/change_per_horizon", 0.05, "partly"),
         ("speed/change_per_horizon", 0.5, "no"),
         ("speed/change_per_horizon", None, "no"),
@@ -119,6 +118,34 @@ def test_it_does_not_settle(path, value, answer):
     found = settles(changed(path, value))
     assert found.answer == answer
     assert found.good is False
+
+
+@pytest.mark.parametrize(("hits", "count", "enough"), [(72, 72, 73), (96, 100, 1825), (4, 10, 97)])
+def test_where_only_the_interval_is_in_the_way_there_are_too_few_images(hits, count, enough):
+    found = settles(changed("exponents/rest/negative", share(hits, count)))
+    assert (found.answer, found.good) == (TOO_FEW, None)
+    assert f"If the share stays what it is, {enough:,} images will tell." in found.sentences[0]
+    assert settles(changed("exponents/rest/negative", share(73, 73))).answer == "yes"
+
+
+def test_a_share_of_all_has_an_interval_and_no_error_of_nought():
+    numbers = changed("exponents/rest/negative", share(72, 72))
+    numbers["sweep"]["spreads"] = {"steps": spread(0.0, error=0.0), "solvers": None, "horizons": None}
+    numbers["sweep"]["accurate"] |= {"difference": 0.0, "error": 0.0}
+    numbers["radius"]["inside"] = share(64, 64)
+    said = " ".join(sentence for verdict in verdicts(numbers) for sentence in verdict.sentences)
+    assert "± 0" not in said
+    assert "100.0% of 72 images (largest Lyapunov exponent below zero; 95% interval 94.9% to 100.0%)" in said
+    assert "for 100.0% (95% interval 94.3% to 100.0%) of them" in said
+    assert "accuracy is 91.0% in all of 5 ways: none of 1,000 images makes a difference" in said
+
+
+def test_no_range_has_the_same_ends():
+    numbers = changed("exponents/rest/negative", share(10**6, 10**6))
+    numbers["radius"]["quantiles"] = {"5%": 0.0301, "50%": 0.0302, "95%": 0.0303}
+    said = " ".join(sentence for verdict in verdicts(numbers) for sentence in verdict.sentences)
+    assert "95% interval 100.0%)" in said
+    assert "the middle 90%: 3%)" in said
 
 
 def test_exponents_that_did_not_converge_are_never_a_number_alone():
@@ -143,7 +170,8 @@ def test_the_exceptions_are_named():
     [
         ("steps", spread(0.02), "slightly"),
         ("solvers", spread(0.2), "yes"),
-        ("solvers", spread(0.2, error=0.1), "no"),
+        ("solvers", spread(0.2, error=0.1), TOO_FEW),
+        ("solvers", spread(0.02, error=0.01), "no"),
         ("horizons", spread(0.0, agreement=0.9), "slightly"),
         ("horizons", spread(0.0, agreement=0.5), "yes"),
         ("steps", None, "no"),
@@ -235,5 +263,23 @@ def test_both_distances_say_which_way_they_come_out(absolute, relative, first, s
     assert "50% ± 2.0" in said
 
 
+def test_a_student_that_diverges_does_not_follow():
+    some = follows({**taught(800), "finite": share(900)}).sentences
+    assert "On 100 of these images it diverges" in some[1]
+    assert "25% of the teacher's norm" in some[2]
+    nothing = {"by_layer": {"median": [None], "standstill": [None]}, "tells_disagreement": None}
+    found = follows({**taught(0), "finite": share(0), **nothing})
+    assert (found.answer, found.good) == ("no", False)
+    assert "On 1,000 of these images it diverges" in found.sentences[-1]
+
+
 def test_nothing_is_said_of_pairs_that_do_not_exist():
     assert "80% of all pairs" in follows(taught(absolute=None, relative=None)).sentences[-1]
+
+
+def test_what_fades_is_stopped_and_has_not_settled():
+    rest = {"negative": {"interval": [0.0, 0.1]}}
+    numbers = {"model": {"stopped_at": 13.2}, "exponents": {"rest": rest}, "exceptions": {"count": 3}}
+    verdict = settles(numbers | {"speed": {"change_per_horizon": 0.0}})
+    assert (verdict.answer, verdict.good) == ("it is stopped", None)
+    assert "is 0 from t = 13.2 on" in verdict.sentences[0]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
+
+from transformers.utils import hub
 
 FOLDER = Path(__file__).parent
 
@@ -10,3 +14,26 @@ FOLDER = Path(__file__).parent
 def bundled_models() -> dict[str, Path]:
     """The models by name."""
     return {path.parent.name: path.parent for path in sorted(FOLDER.glob("*/config.json"))}
+
+
+def bundled_or(name: Any) -> Any:
+    """The folder of a bundled model; anything else as it is, a folder of the same name in the current one first."""
+    return name if name is None or Path(name).is_dir() else bundled_models().get(str(name), name)
+
+
+def lend_names() -> None:
+    """Let transformers find bundled models by their names: Auto classes, processors, configurations, pipelines.
+
+    It knows folders and ids of the hub and has no third kind to register, but all who look for a model's file ask one
+    function. That one is told where the files of a bundled model are; nothing else is changed, nothing is copied into
+    a cache, and no network is asked. Harmless when called twice.
+    """
+    look_up = hub.cached_files
+    if hasattr(look_up, "__wrapped__"):
+        return
+
+    @functools.wraps(look_up)
+    def cached_files(path_or_repo_id: Any, *args: Any, **kwargs: Any) -> Any:
+        return look_up(bundled_or(path_or_repo_id), *args, **kwargs)
+
+    hub.cached_files = cached_files

@@ -11,12 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from odevit.errors import unknown_name
+from odevit_command import answer
 
 if TYPE_CHECKING:
     from odevit.cli.answering import Evaluation as Evaluation
     from odevit.cli.answering import Prediction as Prediction
     from odevit.cli.answering import evaluate as evaluate
     from odevit.cli.answering import predict as predict
+    from odevit.cli.contending import compare as compare
     from odevit.cli.informing import info as info
     from odevit.cli.picturing import analyze as analyze
     from odevit.cli.picturing import explore as explore
@@ -32,36 +34,16 @@ HOMES = {
     "analyze": "picturing",
     "explore": "picturing",
     "predict": "answering",
+    "compare": "contending",
     "info": "informing",
 }
-"""Verb -> its module, which is loaded with the first use of the verb; that keeps --help fast."""
-
-OVERVIEW = """odevit makes depth continuous: Vision Transformers as ordinary differential equations.
-
-  odevit train              train a model; without arguments, on digits in about a minute
-  odevit distill            turn a ViT into an equation, without labels; by default on digits
-  odevit eval RUN           accuracy, NFE and time, for several ways to integrate
-  odevit analyze RUN        how stable a run is: figures, numbers, a verdict on one page
-  odevit explore IMAGE...   films of the attention over integration time: GIF, MP4
-  odevit predict IMAGE...   classify images with the bundled model or model=RUN
-  odevit info               versions, devices, and everything that has a name
-
-For example:
-  odevit train experiment=fast/cifar10 seed=1          a recipe (experiment=? lists them) and what to change in it
-  odevit train data=FOLDER|HUB/ID model.leak=0         your own data; any key of the recipe can be given
-  odevit distill teacher=FOLDER|HUB/ID data=FOLDER     a student of your own ViT
-  odevit eval RUN steps=4,8,12,24 solver=euler,heun    one row for each combination
-  odevit eval RUN stop=kl:0.005                        each image goes only as far as it needs
-
-odevit VERB --help lists the keys of a verb with their defaults.
-"""
+"""Verb -> its module, which is loaded with the first use of the verb."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb. Errors of use are one sentence on standard error, not a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(OVERVIEW, end="")
+    if answer(words):
         return 0
     name, *rest = words
     if name not in HOMES:
@@ -74,17 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # in a log file, a progress bar is a thousand lines
     try:
-        verb = verb_of(name)
-        if {"-h", "--help"} & {*rest}:
-            verb.help()
-        else:
-            verb.run(rest)
+        verb_of(name).run(rest)
         return 0
     except (ValueError, ImportError, OSError, DivergedError) as error:
         print(f"odevit {name}: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "memory" in str(error)):
+            raise
+        print(
+            f"odevit {name}: there is not enough memory ({str(error).splitlines()[-1]}); take a smaller model, image "
+            "or batch",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
-        print(f"odevit {name}: interrupted; a training run goes on with resume=true", file=sys.stderr)
+        how = "typed again, it goes on" if name == "compare" else "a training run goes on with resume=true"
+        print(f"odevit {name}: interrupted; {how}", file=sys.stderr)
         return 130
 
 

@@ -14,11 +14,13 @@ import torch
 
 from odevit.cli.words import Verb, print_table
 from odevit.data import read_picture
+from odevit.errors import ConfigError, whole, writable
 from odevit.model import load
+from odevit.model.processor import statistics_of
 from odevit.solver import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import SPLIT, choose_device, data_of, evaluation_batches
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ def predict(
 ) -> list[Prediction]:
     """Classify image files.
 
-    Pictures are turned upright as their EXIF orientation says. One that is not square is stretched to the model's
-    square as a whole: crop it first if its proportions matter. Data sets are read differently, by their centred square.
+    Pictures become pixels by the model's image processor, as they do in training and evaluation: turned upright as
+    their EXIF orientation says, and of those that are not square, for a model of ours, the centred square.
 
     Args:
         images: paths of image files.
@@ -49,12 +51,15 @@ def predict(
         top: how many labels to give for each image.
         solver, steps, horizon: how to integrate; the model's own unless given.
     """
+    if problems := whole(1).problem("top", top):
+        raise ConfigError("predict", problems)
     network = load(model)
     way = network.depth.choose(solver, steps, horizon)
     predictions = []
     for path in images:
         with torch.no_grad():
-            logits, _ = network.ask(network.pixels_of(read_picture(path)), way)
+            logits, solution = network.ask(network.pixels_of(read_picture(path)), way)
+        solution.require(f"{path} has no answer")
         shares, numbers = logits.softmax(-1)[0].topk(min(top, logits.shape[-1]))
         labels = [network.labels.get(number, f"class {number}") for number in numbers.tolist()]
         predictions.append(Prediction(os.fspath(path), tuple(zip(labels, shares.tolist(), strict=True))))
@@ -74,6 +79,8 @@ class Evaluation:
     steps: int
     horizon: float
     score: Score
+    grid: Any = "uniform"
+    """Where the steps lie."""
     stop: str = ""
     """The criterion by which each image stopped; empty when all went to the horizon."""
 
@@ -108,23 +115,30 @@ def evaluate(
         cache: folder to keep decoded images in, for the next time.
         out: file to write the scores to as JSON, with the device and the versions.
     """
-    if split not in ("train", "validation", "test"):
-        raise ValueError(f"split={split!r}; expected train, validation or test")
+    problems = [
+        *SPLIT.problem("split", split),
+        *whole(1).problem("batch_size", batch_size),
+        *whole(1, optional=True).problem("limit", limit),
+        *writable("out", out),
+        *(
+            f"{name}=[]; expected one or several, separated by commas"
+            for name, given in {"solver": solver, "steps": steps, "horizon": horizon}.items()
+            if not _several(given)
+        ),
+    ]
+    if problems:
+        raise ConfigError("eval", problems)
     criteria = ["", *_several(stop)] if stop else [""]
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
     place, model = choose_device(device), load(run)
+    processor = model.image_processor
     ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
-    dataset = data_of(run, data, model.image_size[0], cache)
-    if dataset.num_classes != model.config.num_labels:
-        raise ValueError(
-            f"the data has {dataset.num_classes} classes, the head of {run} has {model.config.num_labels}; "
-            "give the data that the model was trained for with data="
-        )
+    dataset = data_of(run, data, model, cache)
     model.to(place)
     # The pixel statistics of the model, not of the data: its weights were trained with them.
-    statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
-    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, **statistics)
+    seen = statistics_of(processor)
+    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, mean=seen.mean, std=seen.std)
     results = []
     for way, criterion in product(ways, criteria):
         score = evaluate_batches(model, batches, way=way, stop=criterion or None)
@@ -147,15 +161,27 @@ def _several(value: Any) -> list[Any]:
 
 
 def _show_scores(results: list[Evaluation]) -> None:
-    header = ("solver", "steps", "horizon", "stop", "top-1", "top-3", "top-5", "NFE", "ms/image")
-    rows = []
+    header = ("solver", "steps", "horizon", "stop", *results[0].score.ranks, "NFE", "ms/image", "images")
+    rows, failures = [], []
     for result in results:
         score = result.score
         way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
-        shares = (f"{share:.2%}" for share in (score.top1, score.top3, score.top5))
-        rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}"))
+        shares = (f"{share:.2%}" if score.finite else "no answer" for share in score.ranks.values())
+        rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}", f"{score.images:,}"))
+        if score.failure:
+            unanswered = f" {1 - score.finite:.1%} of the images have no answer and count as wrong."
+            failures.append(f"{', '.join(filter(None, way))}: {score.failure}{unanswered if score.finite < 1 else ''}")
     print_table(rows, header, left=("solver", "stop"))
+    for failure in failures:
+        print(failure)
 
 
-EVAL = Verb("eval", evaluate, _show_scores, "odevit eval RUN steps=4,8,12,24 solver=euler,heun")
-PREDICT = Verb("predict", predict, _show_predictions, "odevit predict cat.png top=5")
+EVAL = Verb(
+    "eval",
+    evaluate,
+    _show_scores,
+    ("odevit eval RUN steps=4,8,12,24 solver=euler,heun", "odevit eval RUN stop=kl:0.005"),
+)
+PREDICT = Verb(
+    "predict", predict, _show_predictions, ("odevit predict cat.png top=5", "odevit predict *.jpg model=RUN steps=24")
+)

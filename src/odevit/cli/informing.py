@@ -38,4 +38,4 @@ def _show(facts: dict[str, Any]) -> None:
             print(f"{title}: {', '.join(entries)}")
 
 
-INFO = Verb("info", info, _show, "odevit info")
+INFO = Verb("info", info, _show, ("odevit info", "odevit info | grep solvers"))

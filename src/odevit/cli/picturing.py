@@ -16,5 +16,12 @@ def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
     return analyse(run, **settings).page
 
 
-ANALYZE = Verb("analyze", analyse, lambda analysis: print(analysis.page), "odevit analyze RUN limit=200")
-EXPLORE = Verb("explore", explore, lambda paths: print(*paths, sep="\n"), "odevit explore cat.png seconds=4")
+ANALYZE = Verb(
+    "analyze", analyse, lambda analysis: print(analysis.page), ("odevit analyze RUN", "odevit analyze RUN limit=200")
+)
+EXPLORE = Verb(
+    "explore",
+    explore,
+    lambda paths: print(*paths, sep="\n"),
+    ("odevit explore cat.png", "odevit explore cat.png model=RUN seconds=4"),
+)

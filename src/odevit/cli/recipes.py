@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from odevit.cli.words import Verb, described, print_table
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.distill.head import train_head
+from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
+from odevit.model import OdeViTConfig
+from odevit.train.chosen import fitted
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import GROUPS, compose_recipe, options
+from odevit.train.compose import GROUPS, compose_recipe, options, word
 from odevit.train.multirun import sweep
 from odevit.train.recipe import Recipe
+from odevit.train.task import Place
+
+R = TypeVar("R", bound=Recipe)
 
 
 def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
-    """Train a model and give back its folder.
+    """Train a model, from scratch or with `teacher=` a pretrained ViT, and give back its folder.
 
+    With data=FOLDER, whatever is not given is chosen to suit the images and the device, and printed.
     On the command line, --multirun seed=0,1,2 trains one model per combination, through Hydra and its launchers.
 
     Args:
@@ -34,14 +39,8 @@ def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
         settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
     """
     words = words_of(overrides, settings)
-    recipe, command = compose_recipe(words), shlex.join(["odevit", "train", *words])
-    if recipe.head_only:
-        return train_head(recipe, command)
-    if recipe.teacher:
-        raise ValueError(
-            "teacher= was given to train; pass head_only=true to give it a new head, or use odevit distill"
-        )
-    return train_recipe(recipe, command)
+    recipe, command = _chosen(words, compose_recipe, "train"), shlex.join(["odevit", "train", *words])
+    return train_pretrained(recipe, command) if recipe.teacher else train_recipe(recipe, command)
 
 
 def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
@@ -55,17 +54,21 @@ def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
 
     words = words_of(overrides, settings)
     command = shlex.join(["odevit", "distill", *words])
-    return distill_recipe(compose_distillation(words), command=command, then=write_report)
+    return distill_recipe(_chosen(words, compose_distillation, "distill"), command=command, then=write_report)
+
+
+def _chosen(words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: str) -> R:
+    """The recipe of the words and of what suits data and device; what was chosen is printed, by one process."""
+    recipe, _, said = fitted(words, compose, verb)
+    recipe.check()
+    if said and Place.here(recipe.device).is_main:
+        print(*said, sep="\n", flush=True)
+    return recipe
 
 
 def words_of(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """The words, and the settings as words: `seed=1` for {"seed": 1}."""
-    return [*overrides, *(f"{key}={_word(value)}" for key, value in settings.items())]
-
-
-def _word(value: Any) -> str:
-    """A value as Hydra reads it."""
-    return json.dumps(value, default=str) if isinstance(value, bool | list | tuple | None) else str(value)
+    return [*overrides, *(f"{key}={word(value)}" for key, value in settings.items())]
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,12 @@ class RecipeVerb(Verb):
 
     Args:
         recipe: the dataclass that Hydra fills.
+        compose: words to a recipe.
         sweep: what --multirun does with the words, if anything.
     """
 
     recipe: type[Recipe]
+    compose: Callable[[Sequence[str]], Recipe]
     sweep: Callable[[Sequence[str]], None] | None = None
 
     def run(self, words: Sequence[str]) -> None:
@@ -85,27 +90,55 @@ class RecipeVerb(Verb):
         if unknown := [group for group in groups if group not in GROUPS]:
             raise ConfigError("the command line", [unknown_name("group", group, GROUPS) for group in unknown])
         if groups:
-            print("\n".join(name for group in groups for name in sorted(options(group))))
+            for group in groups:
+                print_table(sorted(options(group).items()))
         elif self.sweep and {"-m", "--multirun"} & {*words}:
             self.sweep(words)
         else:
             self.show(self.function(list(words)))
 
-    def help(self) -> None:
-        """Print usage, the files of every group, every key at the top, and the names of the keys below."""
-        print(f"odevit {self.name} [key=value ...]\n\n{described(self.function)[0]}\n")
-        print("Groups, each a choice of yaml files (data= also takes a folder or a hub id):")
-        print_table((f"{group}=", ", ".join(sorted(options(group)))) for group in GROUPS)
-        keys, nested, notes = [], [], notes_of(self.recipe)
-        for name, default in vars(self.recipe()).items():
-            if is_dataclass(default):
-                meaning = notes.get(name) or described(type(default))[0]
-                nested.append((f"{name}.KEY=", " ".join([meaning, "KEY:", *(field.name for field in fields(default))])))
+    def page(self) -> dict[str, Any]:
+        """The help: usage, the files of every group, every key with its value in the default recipe, and examples."""
+        notes, default = notes_of(self.recipe), self.compose(())
+        keys, nested = [], []
+        for name, value in vars(default).items():
+            if is_dataclass(value):
+                meaning = notes.get(name) or described(type(value))[0]
+                inner = flat(value)
+                if name == "model":
+                    inner |= vars(OdeViTConfig(**default.model_settings()))
+                below = [f"{field}={_shown(inner[field])}" for field in flat(value)]
+                nested.append([f"{name}.KEY=", " ".join([meaning, "KEY:", *below])])
             else:
-                keys.append((f"{name}={'' if default in (None, []) else _word(default)}", notes.get(name, "")))
-        print("\nKeys:")
-        print_table([*keys, ("", ""), *nested])
-        print(f"\nExample: {self.example}")
+                keys.append([f"{name}={_shown(value)}", notes.get(name, "")])
+        groups = [[f"{group}=", ", ".join(sorted(options(group)))] for group in GROUPS]
+        return {
+            "usage": f"odevit {self.name} [key=value ...]",
+            "about": described(self.function)[0],
+            "tables": [
+                [
+                    "Groups, each a choice of files that GROUP=? explains (data= also takes a folder or a hub id):",
+                    groups,
+                ],
+                [f"Keys, as odevit {self.name} has them without any:", keys],
+                ["", nested],
+            ],
+            "examples": [*self.examples],
+        }
+
+
+def flat(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass, those of a dataclass inside by dotted names."""
+    return {
+        f"{field.name}.{key}" if key else field.name: value
+        for field in fields(values)
+        for inner in [getattr(values, field.name)]
+        for key, value in (flat(inner) if is_dataclass(inner) else {"": inner}).items()
+    }
+
+
+def _shown(value: Any) -> str:
+    return "" if value in (None, "", []) else word(value)
 
 
 def notes_of(recipe: type[Any]) -> dict[str, str]:
@@ -121,17 +154,29 @@ def notes_of(recipe: type[Any]) -> dict[str, str]:
 
 
 def _show_comparison(folder: Path) -> None:
-    formats = {"model": "", "params": ",", "nfe": "", "milliseconds": ".3f", "top1": ".2%", "agreement": ".2%"}
+    shares = {"top1": ".2%", "agreement": ".2%"}
+    formats = {"model": "", "params": ",", "labels": ",", "nfe": "", "milliseconds": ".3f", **shares, "images": ","}
     rows = [
         ["" if row[key] is None else format(row[key], style) for key, style in formats.items()]
         for row in comparison(folder)
     ]
-    print_table(rows, ("", "parameters", "NFE", "ms/image", "top-1", "agreement"))
+    print_table(rows, ("", "parameters", "labels", "NFE", "ms/image", "top-1", "agreement", "images"))
 
 
 TRAIN = RecipeVerb(
-    "train", train, lambda folder: None, "odevit train experiment=fast/cifar10 train.epochs=10 seed=1", Recipe, sweep
+    "train",
+    train,
+    lambda folder: None,
+    ("odevit train data=FOLDER train.epochs=20 out=runs/mine", "odevit train experiment=fast/cifar10 seed=1"),
+    Recipe,
+    compose_recipe,
+    sweep,
 )
 DISTILL = RecipeVerb(
-    "distill", distill, _show_comparison, "odevit distill teacher=FOLDER data=FOLDER student.steps=24", DistillRecipe
+    "distill",
+    distill,
+    _show_comparison,
+    ("odevit distill teacher=FOLDER data=FOLDER", "odevit distill experiment=distill/digits student.steps=12 seed=1"),
+    DistillRecipe,
+    compose_distillation,
 )

@@ -37,13 +37,13 @@ class Verb:
         name: of the verb.
         function: annotated, with an Args section in its docstring; from these come the types and the help.
         show: prints what the function returned.
-        example: a command that works.
+        examples: commands that work.
     """
 
     name: str
     function: Callable[..., Any]
     show: Callable[[Any], None]
-    example: str
+    examples: Sequence[str]
 
     def run(self, words: Sequence[str]) -> None:
         """Call the function with the words, and show what it returns."""
@@ -71,7 +71,7 @@ class Verb:
         if not (count >= 1 if several else count == bool(subject)):
             wanted = f"one {subject[:-1]} or more" if several else f"one {subject}" if subject else "no words"
             got = f", but was given {' '.join(given)}" if given else ""
-            problems.insert(0, f"{self.name} takes {wanted}{got}; for example: {self.example}")
+            problems.insert(0, f"{self.name} takes {wanted}{got}; for example: {self.examples[0]}")
         if problems:
             raise ConfigError("the command line", problems)
         return ([given] if several else given), keywords
@@ -86,18 +86,18 @@ class Verb:
         keys = {p.name: kinds_of(hints[p.name]) for p in parameters if p.kind is p.KEYWORD_ONLY}
         return subject, {key: kinds for key, kinds in keys.items() if kinds}
 
-    def help(self) -> None:
-        """Print usage, what the verb does, every key with its default and its meaning, and an example."""
+    def page(self) -> dict[str, Any]:
+        """The help: usage, what the verb does, every key with its default and its meaning, and examples."""
         subject, keys = self.arguments()
         typed = {subject: re.sub("S$", "...", subject.upper())} if subject else {}
-        print("odevit", self.name, *typed.values(), *(["[key=value ...]"] if keys else []))
+        usage = " ".join(["odevit", self.name, *typed.values(), *(["[key=value ...]"] if keys else [])])
         for key in keys:
             default = inspect.signature(self.function).parameters[key].default
+            default = ",".join(map(str, default)) if isinstance(default, tuple) else default
             typed[key] = f"{key}={'' if default is None else default}"
-        summary, meanings = described(self.function)
-        print(f"\n{summary}\n")
-        print_table((" ".join(typed[name] for name in names), text) for names, text in meanings if names[0] in typed)
-        print(f"\nExample: {self.example}")
+        about, meanings = described(self.function)
+        rows = [[" ".join(typed[name] for name in names), text] for names, text in meanings if names[0] in typed]
+        return {"usage": usage, "about": about, "tables": [["", rows]] if rows else [], "examples": [*self.examples]}
 
 
 def kinds_of(hint: Any) -> set[type]:
@@ -115,6 +115,10 @@ def kinds_of(hint: Any) -> set[type]:
 
 def value_of(text: str, kinds: set[type]) -> Any:
     """The text as the first kind that it can be; a ValueError says what was expected."""
+    if list in kinds and text[:1] + text[-1:] == "[]":
+        return [
+            value_of(part.strip(), kinds - {list, types.NoneType}) for part in text[1:-1].split(",") if part.strip()
+        ]
     if list in kinds and "," in text:
         return [value_of(part, kinds - {list, types.NoneType}) for part in text.split(",") if part]
     for kind, (_, read) in KINDS.items():

@@ -17,7 +17,7 @@ from PIL import Image, ImageColor
 from odevit.data import read_picture
 from odevit.distill.alignment import Alignment
 from odevit.distill.at_hand import teacher_of
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, writable
 from odevit.film.frames import LEADERS, Frames, draw_strip
 from odevit.film.story import Story, tell
 from odevit.model import load
@@ -134,10 +134,9 @@ def _check(images: Sequence[str | os.PathLike[str]], folder: Path, beyond: float
     several = bool(images) and not isinstance(images, str | os.PathLike)
     checks = [
         (several, f"images={images!r}; expected one path or more in a list, such as ['cat.png']"),
-        (folder.is_dir() or not folder.exists(), f"out={os.fspath(folder)!r} is a file; expected a folder"),
-        (1.0 <= beyond < float("inf"), f"beyond={beyond}; expected a number of horizons, at least 1"),
+        (1.0 <= beyond <= 1000.0, f"beyond={beyond}; expected a number of horizons, from 1 to 1000"),
         (0.0 < mass <= 1.0, f"mass={mass}; expected a share of the attention in (0, 1]"),
         (0.0 < seconds <= 30.0, f"seconds={seconds}; expected the length of a film in (0, 30]"),
     ]
-    if problems := [problem for fine, problem in checks if not fine]:
+    if problems := [*(problem for fine, problem in checks if not fine), *writable("out", folder, folder=True)]:
         raise ConfigError("explore", problems)

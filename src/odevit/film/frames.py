@@ -16,16 +16,14 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from odevit.film.story import Story, between
-from odevit.look import COLOURS, outline
+from odevit.film.story import SIDE, Story, between
+from odevit.look import COLOURS, distinct, outline
 from odevit.objectives import mass_threshold
 
 TEXT: dict[str, Any] = {"fontsize": 9}
 QUIET: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
 LEADERS = COLOURS[:3]
 """One colour for each class whose probability is drawn."""
-SIDE = 256
-"""Pixels, roughly, along the longer side of the image in a panel."""
 ALONE: list[Any] = [["image", "model", "belief"], ["image", "model", "speed"]]
 BESIDE_A_TEACHER: list[Any] = [["image", "model", "teacher"], ["belief", "belief", "speed"]]
 
@@ -42,10 +40,12 @@ class Frames:
         show_picture(axes["image"], picture)
         axes["image"].set_title(f"{short(story.name, 14)}, seen at {story.seen[0]} × {story.seen[1]}", **TEXT)
         self.answer = axes["image"].set_xlabel("", fontsize=10)
-        self.model = Overlay(axes["model"], picture, story.attention, mass, bar=True)
-        axes["model"].set_xlabel(f"query: {story.query}\noutlined: {mass:.0%} of the attention", **QUIET)
+        self.model = Overlay(axes["model"], picture, story.attention, mass)
+        self.model.add_scale()
+        axes["model"].set_xlabel("\n".join(legend(story, mass)), **QUIET)
         if story.layers is not None:
-            self.teacher = Overlay(axes["teacher"], picture, story.layers, mass, bar=True)
+            self.teacher = Overlay(axes["teacher"], picture, story.layers, mass)
+            self.teacher.add_scale()
         self.traces = [*plot_belief(axes["belief"], story), plot_speed(axes["speed"], story)]
         if alone:  # the two plots share one time axis
             axes["belief"].tick_params(labelbottom=False)
@@ -73,19 +73,30 @@ class Frames:
 def draw_strip(story: Story, times: Sequence[float], mass: float) -> Figure:
     """The image, then the attention and the answer at some times; the teacher's layers in a second row."""
     picture, rows = enlarged(story.picture), 1 if story.layers is None else 2
-    figure = Figure(figsize=(1.7 * (len(times) + 1), 2.1 * rows), dpi=120, layout="constrained")
+    figure = Figure(figsize=(1.7 * (len(times) + 1) + 0.5, 2.1 * rows + 0.2), dpi=120, layout="constrained")
     grid = figure.subplots(rows, len(times) + 1, squeeze=False)
     show_picture(grid[0, 0], picture)
     grid[0, 0].set_xlabel(short(story.name, 18), **TEXT)
     for column, t in enumerate(times, start=1):
-        Overlay(grid[0, column], picture, story.attention, mass).show(between(story.attention, story.times, t))
+        model = Overlay(grid[0, column], picture, story.attention, mass)
+        model.show(between(story.attention, story.times, t))
         where = " (horizon)" if t == story.horizon else ""
         grid[0, column].set_xlabel(f"t = {t:.4g}{where}\n{answer(story, t)}", **TEXT)
         if story.layers is not None:
             grid[1, 0].set_axis_off()
-            Overlay(grid[1, column], picture, story.layers, mass).show(story.layers[story.layer(t)])
+            teacher = Overlay(grid[1, column], picture, story.layers, mass)
+            teacher.show(story.layers[story.layer(t)])
             grid[1, column].set_xlabel(f"teacher, layer {story.layer(t) + 1}", **TEXT)
+    model.add_scale(grid[0])
+    if story.layers is not None:
+        teacher.add_scale(grid[1])
+    figure.supxlabel("; ".join(legend(story, mass)), **QUIET)
     return figure
+
+
+def legend(story: Story, mass: float) -> tuple[str, str]:
+    """What the colours and the outline of a map mean."""
+    return f"query: {story.query}", f"outlined: {mass:.0%} of the attention"
 
 
 class Overlay:
@@ -94,7 +105,7 @@ class Overlay:
     `maps` are all that will be shown, [..., row, column], so that a colour means the same in every frame.
     """
 
-    def __init__(self, axes: Axes, picture: Image.Image, maps: Tensor, mass: float, bar: bool = False) -> None:
+    def __init__(self, axes: Axes, picture: Image.Image, maps: Tensor, mass: float) -> None:
         self.axes, self.mass, self.size = axes, mass, picture.size
         # Grey levels closer together than they are: the image must not outshine what is shown over it.
         extent = show_picture(axes, picture.convert("L"), cmap="gray", vmin=-100, vmax=355).get_extent()
@@ -103,12 +114,15 @@ class Overlay:
         self.colours = axes.imshow(blank, vmin=low, vmax=high, extent=extent, **style)
         self.outline = LineCollection([], colors="white", linewidths=1.2)
         axes.add_collection(self.outline)
-        if bar:
-            scale = axes.figure.colorbar(self.colours, ax=axes, shrink=0.7, pad=0.02, aspect=18, ticks=MaxNLocator(4))
-            scale.ax.set_facecolor("0.5")  # half transparent over grey, as on the image
-            scale.ax.tick_params(labelsize=7, length=2)
-            scale.set_label("% per patch", **QUIET)
-            scale.outline.set_visible(False)
+
+    def add_scale(self, beside: Any = None) -> None:
+        """What the colours mean, beside these axes or its own."""
+        place: dict[str, Any] = {"ax": self.axes if beside is None else beside, "shrink": 0.7, "pad": 0.02}
+        scale = self.axes.figure.colorbar(self.colours, **place, aspect=18, ticks=MaxNLocator(4))
+        scale.ax.set_facecolor("0.5")  # half transparent over grey, as on the image
+        scale.ax.tick_params(labelsize=7, length=2)
+        scale.set_label("% per patch", **QUIET)
+        scale.outline.set_visible(False)
 
     def show(self, attention: Tensor) -> None:
         """Show one map [row, column]."""
@@ -138,7 +152,7 @@ def plot_belief(axes: Axes, story: Story) -> list[Trace]:
     classes, shares = story.likeliest(len(LEADERS)), 100 * story.probabilities
     traces = [Trace(axes, story.times, shares[:, k], colour) for k, colour in zip(classes, LEADERS, strict=False)]
     axes.set(ylim=(-4, 104), yticks=[0, 50, 100])
-    names = [short(story.label(number), 16) for number in classes]
+    names = distinct(short(story.label(number), 16) for number in classes)
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": len(names)}
     tight: dict[str, Any] = {"fontsize": 8, "handlelength": 1, "columnspacing": 1, "borderpad": 0.1}
     axes.legend([trace.line for trace in traces], names, frameon=False, **above, **tight)

@@ -16,8 +16,12 @@ from torch import Tensor
 from odevit.analysis.looking import AttentionPath, attention_over_time
 from odevit.analysis.untouched import untouched
 from odevit.distill.teacher import Teacher, attention_over_layers
+from odevit.model.processor import whole_pixels
 from odevit.model.protocol import Askable
 from odevit.solver import Way
+
+SIDE = 256
+"""Pixels, roughly, along the longer side of the image in a panel."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Story:
     """What happens to one image while it is integrated."""
 
     name: str
-    picture: Image.Image
+    picture: Image.Image  # the part of it that the model sees
     seen: tuple[int, int]  # width and height at which the model sees the picture
     times: tuple[float, ...]  # t_0, ..., t_N
     horizon: float  # where the model stops of its own accord; the times may go beyond it
@@ -96,7 +100,7 @@ def tell(
         starts = (0.0, *accumulate(spans[:-1]))
     return Story(
         name=name,
-        picture=picture,
+        picture=view(model, picture),
         seen=(pixels.shape[-1], pixels.shape[-2]),
         times=path.times,
         horizon=way.horizon,
@@ -108,6 +112,13 @@ def tell(
         layers=layers,
         starts=starts,
     )
+
+
+def view(model: Askable, picture: Image.Image) -> Image.Image:
+    """What the model sees of a picture, which may be its centre, as finely as the picture is, up to `SIDE` pixels."""
+    finer = min(*picture.size, SIDE) // max(model.image_size)
+    pixels = whole_pixels(model.image_processor, picture, max(1, finer))
+    return Image.fromarray(pixels.transpose(1, 2, 0).squeeze())
 
 
 def _speed(path: AttentionPath) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from dataclasses import asdict, dataclass
@@ -12,13 +13,15 @@ from typing import Any
 
 from odevit.analysis.untouched import untouched
 from odevit.distill.at_hand import teacher_of
+from odevit.errors import ConfigError, whole, writable
 from odevit.model import OdeStudent, load
 from odevit.report.gaze import SHOWN
 from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, plain, write_page
 from odevit.report.study import Sizes, Study, draw_sample
 from odevit.train.folder import RunFolder
+from odevit.train.recipe import SEED
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of
+from odevit.train.splits import SPLIT, choose_device, data_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ def analyse(
     """
     if not isinstance(sizes, Sizes | None):
         raise ValueError(f"sizes={sizes!r}; expected odevit.report.Sizes(...), which only Python can pass")
+    problems = [
+        *SPLIT.problem("split", split),
+        *whole(1, optional=True).problem("limit", limit),
+        *SEED.problem("seed", seed),
+        *writable("out", out, folder=True),
+    ]
+    if problems:
+        raise ConfigError("analyze", problems)
     given = {"data": data, "split": split, "limit": limit, "out": out, "device": device, "cache": cache, "seed": seed}
     options = [f"{key}={value}" for key, value in given.items() if value != signature(analyse).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
@@ -70,12 +81,7 @@ def analyse(
         field, teacher = model.field, teacher_of(run)  # a model without a field is refused
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)
-        dataset = data_of(run, data, model.image_processor.size["height"], cache)
-        if model.config.num_labels != dataset.num_classes:
-            raise ValueError(
-                f"the data has {dataset.num_classes} classes, the head of {os.fspath(run)} has "
-                f"{model.config.num_labels}; give the data that the model was trained for with data="
-            )
+        dataset = data_of(run, data, model, cache)
     with untouched(model):
         with progress.stage("embed"):
             sample = draw_sample(model, dataset, split, limit, seed, place)
@@ -90,7 +96,10 @@ def analyse(
                 "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
                 "parameters": model.parameter_count,
                 **model.way.numbers(),
-                "leak": field.dynamics(sample.start(1)).leak,
+                "leak": (equation := field.dynamics(sample.start(1))).leak,
+                "stopped_at": None if equation.fade is None else equation.fade.end,
+                "equation": field.describe(),
+                "autonomous_from": field.autonomous_from if math.isfinite(field.autonomous_from) else None,
                 "tokens": tokens,
             },
             "data": {

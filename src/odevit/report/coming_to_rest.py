@@ -13,14 +13,18 @@ from odevit.analysis.lyapunov import divergence_step, lyapunov_time
 from odevit.analysis.rest import DOUBTFUL, FAR, WINDOW, Maximal, Motion, measure_spectrum, watch
 from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
 from odevit.look import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import band, mark_horizon, note, number, of_norm, percent, share_of
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
+from odevit.report.page import band, mark_horizon, note, number, of_norm, percent, share_of, span
+from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.solver import Way
 
 SETTLED_SHARE, SETTLED_CHANGE = 0.95, 0.01
 RESTLESS_SHARE, RESTLESS_CHANGE = 0.5, 0.1
 """Share of negative exponents, and change of the median state in a further horizon, on either side of the verdict."""
+_STOPPED = (
+    "Its velocity fades away after the horizon and is 0 from t = {:g} on: a state that has come so far stays, whatever "
+    "it is. That is how the equation was made and no property of its weights: disturbances neither grow nor die out."
+)
 LEADING = 4
 """Exponents of the spectrum."""
 PARTS = (("path", "along the path", BLUE), ("rest", "at rest", ORANGE))
@@ -36,7 +40,8 @@ class Settling(Section):
         f"It settles: at least {SETTLED_SHARE:.0%} of the exponents at rest are negative (lower end of the 95% "
         f"interval) and the median state changes by less than {SETTLED_CHANGE:.0%} of its norm in one more horizon. It "
         f"does not: at most {RESTLESS_SHARE:.0%} are negative (upper end), or it changes by more than "
-        f"{RESTLESS_CHANGE:.0%}.",
+        f"{RESTLESS_CHANGE:.0%}. Where the share itself would decide and only its interval does not, there are too few "
+        "images to say.",
     )
 
     text = """
@@ -105,15 +110,24 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
         rest, exceptions = numbers["exponents"]["rest"], numbers["exceptions"]
         share, change = rest["negative"], numbers["speed"]["change_per_horizon"]
         low, high = share["interval"]
-        if low >= SETTLED_SHARE and change is not None and change < SETTLED_CHANGE:
+        if stopped := numbers.get("model", {}).get("stopped_at"):
+            return [Verdict(self.title, "it is stopped", None, (_STOPPED.format(stopped),))]
+        slow = change is not None and change < SETTLED_CHANGE
+        undecided = None
+        if low >= SETTLED_SHARE and slow:
             answer = "yes"
         elif high <= RESTLESS_SHARE or change is None or change > RESTLESS_CHANGE:
             answer = "no"
         else:
-            answer = "partly"
+            settled, restless = share["value"] >= SETTLED_SHARE and slow, share["value"] <= RESTLESS_SHARE
+            undecided = SETTLED_SHARE if settled else RESTLESS_SHARE if restless else None
+            answer = "partly" if undecided is None else TOO_FEW
+        enough = undecided and Share(share["hits"], share["count"]).enough(undecided)
         sentences = [
-            f"After eight times its horizon a small disturbance dies out for {share_of(share)} of {share['count']:,} "
-            f"images (largest Lyapunov exponent below zero; 95% interval {percent(low)} to {percent(high)}).",
+            f"After eight times its horizon a small disturbance dies out for {percent(share['value'])} of "
+            f"{share['count']:,} images (largest Lyapunov exponent below zero; 95% interval "
+            f"{span(percent(low), percent(high))})."
+            + (f" If the share stays what it is, {enough:,} images will tell." if enough else ""),
             "The trajectories are no longer finite numbers there."
             if change is None
             else f"The median state would change by {of_norm(change)} in one more horizon.",
@@ -121,7 +135,7 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
         ]
         if exceptions["count"]:
             sentences.append(_exceptions_in_a_sentence(exceptions))
-        return [Verdict(self.title, answer, answer == "yes", tuple(sentences))]
+        return [Verdict(self.title, answer, None if answer == TOO_FEW else answer == "yes", tuple(sentences))]
 
 
 def speed_numbers(study: Study) -> dict[str, Any]:

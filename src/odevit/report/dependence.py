@@ -13,8 +13,8 @@ from torch import Tensor
 from odevit.analysis.significance import Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import mark_horizon, note, number, percent, share_of, words
-from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
+from odevit.report.page import mark_horizon, note, number, percent, share_of, span, words
+from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
 
@@ -40,7 +40,8 @@ class Dependence(Section):
         f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
         f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
         f"{CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
-        "slightly.",
+        f"slightly. Where nothing but those standard errors excuses more than {100 * OTHER_ACCURACY:.0f} points, there "
+        "are too few images to say.",
         f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
     )
 
@@ -159,11 +160,10 @@ def depends(sweep: Numbers) -> Verdict:
         "horizons": "one to eight times the horizon",
     }
     judged = {_judge(group) for group in spreads.values()}
-    answer = "yes" if "yes" in judged else "no" if judged == {"no"} else "slightly"
+    answer = next(word for word in ("yes", "slightly", TOO_FEW, "no") if word in judged)
     sentences = [
-        f"Over {names[name]} accuracy lies between {_at(group['lowest'])} and {_at(group['highest'])}: "
-        f"{100 * group['difference']:.2f} points ± {100 * group['error']:.2f}, the standard error of a difference on "
-        f"{group['images']:,} images. At least {percent(group['agreement'])} of the answers are those of its own way."
+        f"Over {names[name]} accuracy {_lies(group)}: {_points(group)}. At "
+        f"least {percent(group['agreement'])} of the answers are those of its own way."
         for name, group in spreads.items()
     ]
     accurate = sweep["accurate"]
@@ -171,10 +171,9 @@ def depends(sweep: Numbers) -> Verdict:
     sentences.append(
         f"A solver that is more accurate than the one it was trained with ({accurate['solver']}, "
         f"{accurate['nfe']:.0f} evaluations) {'keeps' if keeps else 'loses'} its accuracy: "
-        f"{number(100 * accurate['difference'], '+.2f')} points ± {100 * accurate['error']:.2f} on "
-        f"{accurate['images']:,} images."
+        f"{_points(accurate, '+.2f')}."
     )
-    return Verdict(Dependence.title, answer, answer == "no", tuple(sentences))
+    return Verdict(Dependence.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
 
 
 def enough(sweep: Numbers, classes: int) -> Verdict:
@@ -308,7 +307,9 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
     figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
     stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
-    result = f"{min(stable):.1f} to {max(stable):.1f}% where the step is stable" if stable else "no stable step"
+    result = "no stable step"
+    if stable:
+        result = span(f"{min(stable):.1f}", f"{max(stable):.1f}") + "% where the step is stable"
     return finish(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 
@@ -320,12 +321,28 @@ def _at(outcome: Numbers) -> str:
     return "{} ({}, {} steps, T = {:g})".format(percent(outcome["top1"]), words(outcome["solver"]), *_way(outcome)[1:])
 
 
+def _lies(group: Numbers) -> str:
+    lowest, highest = group["lowest"], group["highest"]
+    if percent(lowest["top1"]) == percent(highest["top1"]):
+        return f"is {percent(lowest['top1'])} in all of {group['ways']} ways"
+    return f"lies between {_at(lowest)} and {_at(highest)}"
+
+
+def _points(group: Numbers, form: str = ".2f") -> str:
+    """A difference with its error, which is nought where all images say the same, however few they are."""
+    points, images = f"{number(100 * group['difference'], form)} points", f"{group['images']:,} images"
+    if group["error"]:
+        return f"{points} ± {number(100 * group['error'], '.2g')}, the standard error of a difference on {images}"
+    return f"{points} on every one of {images}" if group["difference"] else f"none of {images} makes a difference"
+
+
 def _judge(group: Numbers) -> str:
     noise = CERTAIN * group["error"]
     if group["agreement"] < OTHER_ANSWERS or group["difference"] > max(OTHER_ACCURACY, noise):
         return "yes"
-    same = group["difference"] <= max(SAME_ACCURACY, noise) and group["agreement"] >= SAME_ANSWERS
-    return "no" if same else "slightly"
+    if group["difference"] > max(SAME_ACCURACY, noise) or group["agreement"] < SAME_ANSWERS:
+        return "slightly"
+    return "no" if group["difference"] <= OTHER_ACCURACY else TOO_FEW
 
 
 def _saves(by: str, outcome: Numbers | None, own: Numbers) -> str:

@@ -35,14 +35,25 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}%"
 
 
-def with_error(share: Mapping[str, float], form: str = "{} ± {:.1f}") -> str:
-    """A share with its standard error, both in percent."""
-    return form.format(percent(share["value"]), 100 * share["error"])
+def span(low: str, high: str) -> str:
+    """A range, or the one number that is left of it by rounding."""
+    return low if low == high else f"{low} to {high}"
 
 
-def share_of(share: Mapping[str, float]) -> str:
+def with_error(share: Mapping[str, Any], form: str = "{} ± {}") -> str:
+    """A share with its standard error, both in percent; where that is nought, with its interval, which is not."""
+    value = percent(share["value"])
+    if share["error"] is None:
+        return value
+    if (error := f"{100 * share['error']:.1f}") != "0.0":
+        return form.format(value, error)
+    ends = span(*map(percent, share["interval"]))
+    return value if ends == value else f"{value} (95% interval {ends})"
+
+
+def share_of(share: Mapping[str, Any]) -> str:
     """The same within a sentence."""
-    return with_error(share, "{} (± {:.1f})")
+    return with_error(share, "{} (± {})")
 
 
 def small_share(share: float) -> str:
@@ -61,5 +72,12 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-FILTERS = {"number": number, "percent": percent, "with_error": with_error, "words": words, "count": "{:,}".format}
+FILTERS = {
+    "number": number,
+    "percent": percent,
+    "with_error": with_error,
+    "share_of": share_of,
+    "words": words,
+    "count": "{:,}".format,
+}
 """What templates write numbers with: `{{ images | count }}`."""

@@ -30,14 +30,16 @@ Figures = dict[str, Figure]
 """By name."""
 DIGITS = 6
 """Significant digits that are written down; single precision has about seven."""
+TOO_FEW = "too few images to say"
+"""The answer where the share that was measured would do, and only its interval is too wide."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A question, its answer, and the sentences with the numbers behind it.
 
-    The answer is `yes`, `no`, `partly`, `unknown` or a short phrase; `good` says whether that is what one hopes for,
-    and is None where there is nothing to hope for.
+    The answer is `yes`, `no`, `partly`, `unknown`, `TOO_FEW` or a short phrase; `good` says whether that is what one
+    hopes for, and is None where there is nothing to hope for.
     """
 
     question: str

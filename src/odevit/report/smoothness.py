@@ -18,7 +18,7 @@ from odevit.field import Branch, Dynamics, Field, VectorField
 from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.vectors import norms
-from odevit.report.page import band, of_norm, share_of, small_share
+from odevit.report.page import band, of_norm, share_of, small_share, span
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 from odevit.tokens import Tokens
@@ -93,8 +93,8 @@ the answer; a shorter one may exist.{% endcall %}
             else "so its length does not rule out that an answer changes on the way; how many do is counted above."
         )
         sentences = (
-            f"In the worst direction by {of_norm(median)} (median of {radius['images']} images; 90% lie between "
-            f"{small_share(low)} and {small_share(high)}); {random}",
+            f"In the worst direction by {of_norm(median)} (median of {radius['images']} images; the middle 90%: "
+            f"{span(small_share(low), small_share(high))}); {random}",
             f"Going on from the horizon to eight of them moves the state by {of_norm(radius['move_median'])} in the "
             f"median, which is less than that radius for {share_of(radius['inside'])} of them: {conclusion}",
         )
@@ -114,7 +114,7 @@ def lipschitz_numbers(study: Study) -> dict[str, Any]:
             row["attention"] = quantiles(local_lipschitz(dynamics, y, iterations=20).value, RANGE)
             # Singular values of what is not finite are an error, not a number.
             finite = y[y.flatten(1).isfinite().all(dim=1)]
-            row["attention_bound"] = quantiles(attention_bound(cast(VectorField, field).attention, finite), RANGE)
+            row["attention_bound"] = quantiles(attention_bound(cast(VectorField, field.at(t)).attention, finite), RANGE)
         rows.append(row)
     return {"images": len(x0), "rows": rows}
 
@@ -191,8 +191,8 @@ def draw_lipschitz(rows: list[Numbers]) -> Figure:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     steepness = numbers_of(row["field"]["median"] for row in rows)
-    title = f"Lipschitz constant along the path: {min(steepness):.1f} to {max(steepness):.1f} in the median"
-    return finish(figure, title)
+    steep = span(f"{min(steepness):.1f}", f"{max(steepness):.1f}")
+    return finish(figure, f"Lipschitz constant along the path: {steep} in the median")
 
 
 def draw_radius(radius: Numbers) -> Figure:
@@ -217,9 +217,10 @@ def draw_radius(radius: Numbers) -> Figure:
 
 def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:
     """G alone, without its norm, and its input; None for fields whose attention has no such bound."""
-    if not isinstance(field, VectorField) or dot_product(field.attention) is None:
+    now = field.at(t)
+    if not isinstance(now, VectorField) or dot_product(now.attention) is None:
         return None
-    branch = cast(Branch, field.components["attention"])
+    branch = cast(Branch, now.components["attention"])
     y = branch.norm(state)
     y = y if branch.time is None else branch.time(y, t)
     body = branch.body

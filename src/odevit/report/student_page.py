@@ -33,7 +33,7 @@ def write_report(task: DistillTask) -> Path:
     with untouched(task.student):
         sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
-    numbers["alignment"]["images"] = recipe.alignment.images
+    numbers["alignment"]["images"] = min(recipe.alignment.images, len(task.data.train))
     numbers |= {
         "models": comparison(folder),
         "images": len(task.data.test),
@@ -56,7 +56,7 @@ class Meetings(Section):
     title = "When they meet"
     text = """
 {% call picture("alignment") %}Layers stand where the teacher's movement has taken them, measured on
-{{ alignment.images }} training images; the steps that meet them were chosen by
+{{ alignment.images | count }} training images; the steps that meet them were chosen by
 alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 

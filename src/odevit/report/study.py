@@ -116,10 +116,6 @@ def draw_sample(
     Only a student whose teacher had none was trained with those of its data.
     """
     splits: dict[str, Any] = {"train": data.train, "validation": data.validation, "test": data.test}
-    if split not in splits:
-        raise ValueError(f"split={split!r}; expected train, validation or test")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit}; expected the number of images to look at, 1 or more")
     images = splits[split]
     if not len(images):
         raise ValueError(f"the {split} split of {data.name} is empty; pass another split=")

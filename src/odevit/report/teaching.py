@@ -48,7 +48,13 @@ class Teaching(Section):
 {% if teacher is none %}
 <p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
 {% else %}
-{% set images = (teacher.images | count) ~ " images" %}
+{% set kept = teacher.finite.hits if teacher.finite is defined else teacher.images %}
+{% set images = (kept | count) ~ " images" %}
+{% if kept < teacher.images %}
+<p>On {{ (teacher.images - kept) | count }} of {{ teacher.images | count }} images the student leaves the finite
+numbers. There it has no answer, which counts as a wrong one, and no distance:
+{{ "the others are shown." if kept else "nothing is left to be shown." }}</p>
+{% endif %}
 {% call picture("both") %}Both paths of a few images in the plane in which they vary most (the paper's Fig.
 1).{% endcall %}
 {% call picture("layers") %}
@@ -79,14 +85,16 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
         teacher = numbers["teacher"]
         if teacher is None:
             return {}
-        paths = teacher["paths"]
-        student, theirs = (torch.tensor(paths[key]) for key in ("student", "teacher"))
-        return {
-            "both": draw_paths(Paths(student, theirs, paths["explained"]), paths["meetings"], pictures, paths["names"]),
-            "layers": draw_layers(teacher["by_token"]),
-            "correctness": draw_correctness(teacher),
-            "bins": draw_bins(teacher),
-        }
+        figures, paths = {}, teacher["paths"]
+        if paths is not None:
+            student, theirs = (torch.tensor(paths[key]) for key in ("student", "teacher"))
+            plane = Paths(student, theirs, paths["explained"])
+            figures["both"] = draw_paths(plane, paths["meetings"], pictures, paths["names"])
+        if teacher["distances"]:
+            figures["layers"] = draw_layers(teacher["by_token"])
+            figures["correctness"] = draw_correctness(teacher)
+            figures["bins"] = draw_bins(teacher)
+        return figures
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
         teacher = numbers.get("teacher")
@@ -98,10 +106,18 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
         sentences = [
             f"It gives its teacher's answer on {share_of(agreement)} of {agreement['count']:,} images, and is right on "
             f"{percent(teacher['student_top1']['value'])} where the teacher is on {percent(teacher['top1']['value'])}.",
+        ]
+        finite = teacher.get("finite")  # which numbers of earlier versions do not say
+        if finite and finite["hits"] < finite["count"]:
+            lost = finite["count"] - finite["hits"]
+            sentences.append(f"On {lost:,} of these images it diverges: it has no finite state and no answer there.")
+        if layers["median"][-1] is None:
+            return [Verdict(self.title, "no", False, tuple(sentences))]
+        sentences.append(
             f"At the last layer its distance ({teacher['token']}) is {layers['median'][-1]:.3g} in the median, "
             f"{small_share(teacher['relative']['by_layer']['median'][-1])} of the teacher's norm; a student that never "
-            f"moved would be at {layers['standstill'][-1]:.3g}.",
-        ]
+            f"moved would be at {layers['standstill'][-1]:.3g}."
+        )
         if teacher["tells_disagreement"] is not None:
             sentences.append(
                 "An image on which they disagree is further away than one on which they agree in "
@@ -117,6 +133,7 @@ class Company:
     """Student and teacher on the same images: answers [image], and lengths [layer, image], means over tokens, by group.
 
     `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|: what a student has that never moves.
+    A student whose logits are not finite numbers has the answer -1, which is nobody's.
     """
 
     answers: Tensor
@@ -144,7 +161,8 @@ def keep_company(
         states = model.depth(x0, way, save=meetings).states
         logits = model.readout(states[-1] if way == model.way else model.depth(x0).state)
         assert output.logits is not None  # its head is the student's, which has answered
-        answers.append(torch.stack([logits.argmax(dim=-1), output.logits.argmax(dim=-1)]).cpu())
+        answer = torch.where(logits.isfinite().all(dim=-1), logits.argmax(dim=-1), -1)
+        answers.append(torch.stack([answer, output.logits.argmax(dim=-1)]).cpu())
         start, *layers = (state.float() for state in output.states)
         gaps = [model.outside(x).float() - h for x, h in zip(states, layers, strict=True)]
         for name in ("cls", "patches") if layout.has_cls else ("patches",):
@@ -168,15 +186,18 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     meetings = alignment.indices(study.meeting_way.steps)
     company = keep_company(study.model, teacher, meetings, study.meeting_way, batches)
     group = "cls" if "cls" in company.distances else "patches"
-    distances, still, norms = (part[group] for part in (company.distances, company.still, company.norms))
     right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
-    groups = torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1)  # in the order of GROUPS
     agreed = company.answers == company.teacher_answers
+    finite = (company.answers >= 0) & torch.stack([*company.distances.values()]).isfinite().all(dim=0).all(dim=0)
+    # What has no distance has no place in a figure of distances.
+    distances, still, norms = (part[group][:, finite] for part in (company.distances, company.still, company.norms))
+    groups = (torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1))[finite]  # in the order of GROUPS
     return {
         "images": len(sample),
         "layers": teacher.num_layers,
         "token": "CLS" if group == "cls" else "patches, in the mean",
         "alignment": {"kind": alignment.kind, "measured": measured},
+        "finite": Share.of(finite),
         "agreement": Share.of(agreed),
         "top1": Share.of(teacher_right),
         "student_top1": Share.of(right),
@@ -184,22 +205,27 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
         "difference_error": paired_error(right, teacher_right),
         "groups": groups,
         "group_names": list(GROUPS),
-        **nearness(distances, still, groups, agreed),
+        **nearness(distances, still, groups, agreed[finite]),
         # Where the teacher's norm depends on who is right, a distance that is not divided by it may say no more.
-        "relative": nearness(distances / norms, still / norms, groups, agreed),
-        "by_token": {name: layer_bands(gaps, company.still[name]) for name, gaps in company.distances.items()},
+        "relative": nearness(distances / norms, still / norms, groups, agreed[finite]),
+        "by_token": {
+            name: layer_bands(gaps[:, finite], company.still[name][:, finite])
+            for name, gaps in company.distances.items()
+        },
         "norms": norms[-1],
         "right_has_larger_norm": ranking(norms[-1][groups == 0], norms[-1][groups != 0]),
         "paths": path_numbers(study, teacher),
     }
 
 
-def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
-    """Both paths of a few images in one plane."""
+def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
+    """Both paths of a few images in one plane; None where one of them leaves the finite numbers."""
     pixels = study.sample.pixels(SHOWN)
     count, layout = len(pixels), teacher.layout(pixels)
     states = study.model.depth(study.sample.start(count), study.meeting_way, save="all").states
     ours = torch.stack([classified(study.model.outside(state), layout) for state in states]).cpu()
+    if not ours.isfinite().all():
+        return None
     paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
     return {
         **vars(paths),

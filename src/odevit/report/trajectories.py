@@ -13,7 +13,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
 from odevit.analysis.rest import FAR
-from odevit.look import COLOURS, GREY, finish, make_figure
+from odevit.look import COLOURS, GREY, distinct, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.tokens import TokenLayout
@@ -131,12 +131,13 @@ def draw_plane(paths: Numbers) -> Figure:
 def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
     """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it."""
     figure, (axes,) = make_figure(5.0)
+    labels = distinct(names)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
         for layer, step in enumerate(meetings, start=1):
             axes.plot(*torch.stack([student[step], teacher[layer]]).T, **THREAD, zorder=1)
         axes.plot(*teacher.T, **TEACHER, color=colour, zorder=2)
-        axes.plot(*student.T, **STUDENT, color=colour, label=names[i], zorder=3)
+        axes.plot(*student.T, **STUDENT, color=colour, label=labels[i], zorder=3)
         _pin(axes, pictures[i], teacher, colour)
     kinds = [
         Line2D([], [], **STUDENT, color="0.3", label="student, a dot per step"),
