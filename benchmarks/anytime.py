@@ -85,7 +85,7 @@ def main() -> None:
     model.to(device)
     config = model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = data_of(name, data, config.image_size, options.get("cache", cache))
+        dataset = data_of(name, data, model, options.get("cache", cache))
     pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
     validation = evaluation_batches(dataset, "validation", size, limit=held_out, **pixels)
     logits, labels = answers(model, validation, model.way)

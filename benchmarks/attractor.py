@@ -106,7 +106,7 @@ def main() -> None:
     model: Any = load(name)
     model.to(device)
     with tempfile.TemporaryDirectory() as cache:
-        dataset = data_of(name, data, model.image_size[0], options.get("cache", cache))
+        dataset = data_of(name, data, model, options.get("cache", cache))
     pixels = {"mean": model.config.image_mean, "std": model.config.image_std, "device": device}
     batches = evaluation_batches(dataset, split, size, limit=images, **pixels)
     few = evaluation_batches(dataset, split, size, limit=resting, **pixels)

@@ -9,10 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from odevit.contest.standings import HEAD, cells, ranked
+from odevit.contest.standings import markdown as table
+
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/distillation.md")
+PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md")
+FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
+BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100")
+SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", "distill-dinov2s-cifar100")
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
     "plain": "Lie-Trotter, no leak, always 12 steps",
@@ -32,10 +37,6 @@ ABLATED = ("drawn-steps-without-leak", "leak-without-drawn-steps")
 
 def read(record: str, file: str) -> dict[str, Any]:
     return json.loads((ROOT / "records" / record / file).read_text())
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def device(report: dict[str, Any]) -> str:
@@ -139,6 +140,20 @@ def inside(way: dict[str, Any]) -> bool:
     return bool(way["stable"]) and way["solver"] in ("euler", "heun", "rk4", "exponential_euler") and way["steps"] >= 6
 
 
+def first_table() -> str:
+    """What a newcomer gets, in two lines."""
+    rows = []
+    for title, name in (("CIFAR-10", "fast-cifar10"), ("CIFAR-100", "fast-cifar100")):
+        record, report = read(name, "record.json"), read(name, "attractor.json")
+        six = next(way for way in report["steps"] if way["steps"] == 6)
+        far = next(way for way in report["horizons"] if way["horizon"] == 8 * report["own"]["horizon"])
+        shares = [f"{100 * number:.2f}%" for number in (record["top1"], six["top1"], far["top1"])]
+        time = f"{record['seconds']:.0f} s on one {device(record)}"
+        rows.append([title, f"{record['params'] / 1e6:.2f}M", time, *shares])
+    head = ["from scratch", "parameters", "training", f"test top-1, {record['nfe']} steps", "6 steps", "8 x as far"]
+    return table(head, rows)
+
+
 def short_table() -> str:
     """The extremes, for the README."""
     reports = [read(record, "attractor.json") for record in COMPARED]
@@ -229,7 +244,42 @@ def objectives_table() -> str:
     return table(head, rows)
 
 
+def compared_table() -> str:
+    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY.read_text())["rows"])])
+
+
+def measured(text: str) -> str:
+    """The tables of systems with a column of what was measured of each, after what was built."""
+    rows = {row["system"]: row for row in json.loads(FAMILY.read_text())["rows"]}
+    lines, place, there = [], 0, False
+    for line in text.splitlines():
+        parts = [part.strip() for part in re.split(r"(?<!\\)\|", line[1:-1])] if line.startswith("|") else []
+        if BUILT in parts:
+            place, there = parts.index(BUILT) + 1, MEASURED in parts
+            new = MEASURED
+        elif place and parts:
+            names = re.findall(r"`([\w-]+)`", parts[0])
+            new = "; ".join(in_short(rows.get(name)) for name in names) if names else "---"
+        else:
+            place = 0
+        if place:
+            parts[place : place + there] = [new]
+            line = f"| {' | '.join(parts)} |"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def in_short(row: dict[str, Any] | None) -> str:
+    """What was measured of a system, for a cell."""
+    if row is None or "top1" not in row:
+        return "not measured" if row is None or not row["failure"] else "failed"
+    spread = f" ± {100 * row['top1_spread']:.1f}" if row["top1_spread"] is not None else ""
+    time = f", {row['relative']:.1f} x the time of `vit`" if "relative" in row else ""
+    return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "first": first_table,
     "records": records_table,
     "integration": short_table,
     "ways": lambda: ways_table(COMPARED),
@@ -241,6 +291,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "anytime": anytime_table,
     "equilibrium": equilibrium_table,
     "objectives": objectives_table,
+    "compared": compared_table,
 }
 
 
@@ -249,7 +300,7 @@ def filled(text: str) -> str:
         if f"<!-- {name} -->" in text:
             pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
             text = re.sub(pattern, lambda match, make=make: match[1] + make() + "\n" + match[2], text, flags=re.S)
-    return text
+    return measured(text) if BUILT in text else text
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""Is a student an equation? Its answers under other solvers, steps and horizons than its own.
+
+    python -m benchmarks.any_way OUT.json MODEL DATA [images=10000] [split=test] [cache=FOLDER]
+
+The first images of a split, on the GPU if there is one. Every way stands beside the student's own: top-1, what it loses
+in points with the standard error of that difference on the same images, and the share of images whose answer changed,
+for an accuracy can stay while answers trade places.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from odevit.analysis.significance import paired_error
+from odevit.analysis.sweep import Outcome, sweep
+from odevit.analysis.untouched import untouched
+from odevit.model import load
+from odevit.solver import Way
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+STEPS = {
+    "lie_trotter": (8, 12, 16, 24, 48, 64),
+    "rk4": (12, 24, 48),
+    "midpoint": (24, 48),
+    "heun": (24, 48),
+    "euler": (48, 96),
+}
+STRETCHES = (1.5, 2, 4, 8)
+STRETCHED = ("lie_trotter", "rk4")
+
+
+def ways_of(own: Way) -> list[Way]:
+    """Every solver with its steps to the own horizon, and two of them carried on beyond it."""
+    within = [own.but(solver, steps) for solver, counts in STEPS.items() for steps in counts]
+    beyond = [own.but(solver).times(stretch) for solver in STRETCHED for stretch in STRETCHES]
+    return list(dict.fromkeys([own, *within, *beyond]))
+
+
+def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
+    lost, error = own.top1 - outcome.top1, paired_error(own.right, outcome.right)
+    changed = 100 * (1 - outcome.agreement)
+    keys = {key: value for key, value in outcome.numbers().items() if key not in ("agreement", "stable")}
+    return {**keys, "lost": 100 * lost, "lost_error": 100 * error, "changed": changed}
+
+
+def main(out: str, model: str, data: str, *options: str) -> None:
+    asked = dict(option.split("=", 1) for option in options)
+    images, split = int(asked.get("images", 10_000)), asked.get("split", "test")
+    device = choose_device("auto")
+    student = load(model).to(device)
+    read = data_of(model, data, student, asked.get("cache"))
+    batches = evaluation_batches(read, split, 500, limit=images, device=device)
+    with untouched(student):
+        own, *others = sweep(student, batches, ways_of(student.way))
+    rows = [numbers(outcome, own) for outcome in (own, *others)]
+    facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
+    facts |= {"device": device_name(device), "versions": versions()}
+    Path(out).write_text(json.dumps({**facts, "ways": rows}, indent=2) + "\n")
+    for row in rows:
+        print(
+            "{solver:12s} {steps:4d} T={horizon:5g}  {top1:.4f}  lost {lost:6.2f} changed {changed:5.2f}".format(**row)
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

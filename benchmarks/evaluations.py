@@ -1,0 +1,105 @@
+"""How good is an answer after how many evaluations? One figure: plain, multistep, fitted grid, distilled, stopping.
+
+    python -m benchmarks.evaluations OUT.json MODEL [distilled=RUN] [data=DATA] [limit=N] [seed=0]
+
+MODEL is asked in 1 to 16 evaluations by its own solver, by methods of order 2, by those that reuse old evaluations, on
+grids that were fitted to held-out images, and with every image stopping on its own; RUN is MODEL after
+`odevit distill teacher=MODEL`. The picture lies beside OUT.json. The grids are fitted to 256 held-out images.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from odevit.analysis import fit_grid
+from odevit.look import finish, make_figure
+from odevit.model import load
+from odevit.model.processor import statistics_of
+from odevit.solver import FixedStepSolver, Way, make_solver
+from odevit.train.evaluate import evaluate_batches
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+MOST = 16
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
+FITTED = (2, 3, 4, 6)
+STOPS = [f"kl:{tolerance:g}" for tolerance in (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)]
+HIGHER = {True: ("exponential_heun", "etd_ab2", "etd_ab3"), False: ("heun", "ab2", "ab3")}
+"""Of higher order: by whether there is a leak to solve exactly."""
+
+
+def curves(model: Any, distilled: Any, held_out: Any) -> dict[str, list[tuple[Way, str | None, Any]]]:
+    """What to ask, by the name of the curve: a way, a stop, and the model that goes it."""
+    own = model.way
+    one, *others = HIGHER[model.field.dynamics(model.embed(held_out[:1])).leak > 0]
+    asked: dict[str, list[tuple[Way, str | None, Any]]] = {
+        f"plain, {own.name}": [(own.but(steps=n), None, model) for n in STEPS],
+    }
+    for name in (one, *others):
+        method: Any = make_solver(name)
+        assert isinstance(method, FixedStepSolver)
+        counts = [(n - method.restart) // method.evaluations(2) for n in STEPS]
+        asked[name] = [(own.but(name, n), None, model) for n in dict.fromkeys(counts) if n]
+    fitted = [own.but(steps=n, grid=fit_grid(model, held_out, own.but(steps=n)).grid) for n in FITTED]
+    asked["plain, fitted grid"] = [(way, None, model) for way in fitted]
+    asked["each image stops (KL)"] = [(own, stop, model) for stop in STOPS]
+    if distilled is not None:
+        asked["distilled"] = [(own.but(steps=n), None, distilled) for n in STEPS]
+    return asked
+
+
+def measure(asked: Iterable[tuple[Way, str | None, Any]], batches: Any) -> list[dict[str, Any]]:
+    rows = []
+    for way, stop, model in asked:
+        score = evaluate_batches(model, batches, way=way, stop=stop)
+        row = {**way.numbers(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
+        rows.append(row if stop is None else {**row, "stop": stop})
+    return rows
+
+
+def draw(measured: dict[str, list[dict[str, Any]]], picture: Path, title: str) -> None:
+    figure, (axes,) = make_figure(4.2)
+    for number, (name, rows) in enumerate(measured.items()):
+        points = sorted((row["nfe"], 100 * row["top1"]) for row in rows)
+        style = {"linestyle": "--"} if number % 2 else {}
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linewidth=1.4, label=name, **style)
+    axes.set(xlabel="evaluations of the field per image", ylabel="top-1 (%)", xscale="log", xticks=STEPS)
+    axes.set_xticklabels([str(n) for n in STEPS])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    finish(figure, title).savefig(picture)
+
+
+def main() -> None:
+    out, name, *words = sys.argv[1:]
+    options = dict(word.split("=", 1) for word in words)
+    limit = int(options["limit"]) if "limit" in options else None
+    place, model = choose_device("cpu"), load(name)
+    distilled = load(options["distilled"]) if "distilled" in options else None
+    data, seen = data_of(name, options.get("data"), model), statistics_of(model.image_processor)
+    statistics = {"mean": seen.mean, "std": seen.std, "device": place}
+    held_out = next(iter(evaluation_batches(data, "validation", 256, limit=256, **statistics)))["pixel_values"]
+    batches = evaluation_batches(data, "test", 256, limit=limit, **statistics)
+    asked = curves(model, distilled, held_out)
+    measured = {name: measure(rows, batches) for name, rows in asked.items()}
+    images = next(iter(measured.values()))[0]["images"]
+    report = {
+        "command": "python -m benchmarks.evaluations " + " ".join(Path(word).name for word in sys.argv[1:]),
+        "data": data.name,
+        "images": images,
+        "own": model.way.numbers(),
+        "curves": measured,
+        "device": device_name(place),
+        "versions": versions(),
+    }
+    Path(out).write_text(json.dumps(report, indent=2) + "\n")
+    draw(measured, Path(out).with_suffix(".png"), f"{data.name}, {images:,} test images")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A ViT with layers removed and nothing trained: what is left of it when only K of its L blocks run.
+
+    python -m benchmarks.fewer_layers OUT.json TEACHER DATA [keep=1,2,4,6,8,12] [images=10000] [cache=FOLDER]
+
+Those that stay are spread evenly, the first and the last among them. Beside each: parameters, top-1, and the share of
+images that get the whole ViT's answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odevit.model import load
+from odevit.model.anatomy import examine
+from odevit.model.ordinary import OrdinaryViT
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+
+def spread(blocks: int, kept: int) -> list[int]:
+    """`kept` of the numbers 0..blocks-1, evenly, with the first and the last; one alone is the first."""
+    return [round(n * (blocks - 1) / max(1, kept - 1)) for n in range(kept)]
+
+
+@contextmanager
+def only(blocks: Sequence[nn.Module], kept: Sequence[int]) -> Iterator[None]:
+    """In this block the other modules hand on what they are given."""
+    removed = [block for number, block in enumerate(blocks) if number not in kept]
+    hooks = [block.register_forward_hook(lambda module, given, made: same_kind(made, given[0])) for block in removed]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def same_kind(made: Any, state: Tensor) -> Any:
+    """The state as the block would have given its own: alone, or as the first of several."""
+    return (state, *made[1:]) if isinstance(made, tuple) else state
+
+
+@torch.no_grad()
+def main(out: str, teacher: str, data: str, *options: str) -> None:
+    asked = dict(option.split("=", 1) for option in options)
+    device = choose_device("auto")
+    vit = load(teacher).to(device).eval()
+    if not isinstance(vit, OrdinaryViT):
+        sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
+    blocks = examine(vit.model).where.blocks(vit.model)
+    read = data_of(teacher, data, vit, asked.get("cache"))
+    batches = evaluation_batches(read, "test", 500, limit=int(asked.get("images", 10_000)), device=device)
+
+    def answers() -> Tensor:
+        return torch.cat([vit.ask(batch["pixel_values"])[0].argmax(-1) for batch in batches])
+
+    labels, whole = torch.cat([batch["labels"] for batch in batches]), answers()
+    counts = [int(count) for count in asked.get("keep", "1,2,4,6,8,12").split(",")]
+    rows = []
+    for count in (count for count in counts if count <= len(blocks)):
+        kept = spread(len(blocks), count)
+        with only(blocks, kept):
+            given = answers()
+        gone = sum(p.numel() for number, block in enumerate(blocks) if number not in kept for p in block.parameters())
+        right, same = ((given == other).double().mean().item() for other in (labels, whole))
+        parameters = sum(p.numel() for p in vit.model.parameters()) - gone
+        rows.append({"blocks": count, "kept": kept, "params": parameters, "top1": right, "agreement": same})
+        print(f"{count:3d} of {len(blocks)} blocks  {parameters:11,}  top-1 {right:.2%}  agreement {same:.2%}")
+    facts = {"teacher": Path(teacher).name, "data": read.name, "images": len(labels)}
+    facts |= {"device": device_name(device), "versions": versions()}
+    Path(out).write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
