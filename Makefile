@@ -13,32 +13,35 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: $(READY)   ## see a model at work, then turn a ViT into an equation (three minutes)
+demo: $(READY)   ## see a model at work, then turn a ViT into an equation (four minutes)
 	@$(BIN)/python examples/demo.py $(IMAGES)
-	@echo "Now a ViT learns digits, and an equation learns from it: about three minutes."
-	@$(ONE_THREAD) $(BIN)/odevit distill out=runs/demo overwrite=true
+	@echo "Now a ViT learns digits with all labels, an equation learns from it without any, and the same equation learns from"
+	@echo "ten labels of each digit alone: about four minutes."
+	@$(ONE_THREAD) $(BIN)/odevit distill experiment=distill/few-labels out=runs/demo overwrite=true
+	@$(ONE_THREAD) $(BIN)/python examples/student.py runs/demo
 	@echo "Teacher and student in pictures: runs/demo/report.html"
 
 test: $(READY) check   ## lint, types and the whole test suite
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile -q  # what the tests of a file share is made once
 
 check: $(READY)  ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(READY) ## let ruff write the layout
+format: $(READY) ## let ruff write the layout, and the verbs their help
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/python -m odevit.cli.helping
 
 wheel: $(READY)  ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation
 
+# Python compiles what is imported; to compile all that is installed takes a minute longer.
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing odevit into $(VENV) (once; a few minutes) ..."
-	@$(BIN)/python -m pip install -q --upgrade pip
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[solvers,onnx,track,dev]'
+	@$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[solvers,onnx,track,dev]'
 	@touch $@
 
 clean:           ## remove the environment and everything built

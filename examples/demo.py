@@ -22,9 +22,9 @@ from odevit.look import COLOURS, finish
 from odevit.model import Askable
 
 
+@torch.no_grad()
 def main() -> None:
     logging.disable_progress_bar()
-    torch.set_grad_enabled(False)
     pictures = {Path(path).stem: Image.open(path).convert("RGB") for path in sys.argv[1:]}
     pictures = pictures or {name: draw() for name, draw in DRAWINGS.items()}
     model = load("cifar10")
@@ -71,7 +71,8 @@ def draw_demo(model: Askable, pictures: dict[str, Image.Image], pixels: torch.Te
         top.axis("off")
         for colour, k in zip(COLOURS, shares[-1, column].topk(3).indices.tolist(), strict=False):
             middle.plot(times, 100 * shares[:, column, k], color=colour, label=model.labels[k], linewidth=1.6)
-        middle.legend(fontsize=7, frameon=False, loc="center right")
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
+        middle.legend(fontsize=7, frameon=False, handlelength=1, columnspacing=1, borderpad=0.1, **above)
         middle.set_ylim(0, 100)
         bottom.semilogy(times[1:], speed[:, column], color="0.3")
         bottom.set_xlabel("integration time t")

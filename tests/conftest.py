@@ -9,3 +9,18 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)
+
+
+def pytest_fixture_setup(fixturedef):
+    """What a whole module shares is made before any test has set the seed: the same whichever tests ran before."""
+    if fixturedef.scope != "function":
+        torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def gradients_stay_on():
+    """What leaves gradients off fails here, and not in whatever test comes next."""
+    yield
+    stayed = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    assert stayed

@@ -17,9 +17,11 @@ from odevit.depth import DEPTHS
 from odevit.errors import ConfigError
 from odevit.field import Dynamics
 from odevit.report.section import SECTIONS, all_sections, draw_all, plain, write_page
-from odevit.solver import PENALTIES, SOLVERS, Way, solve
+from odevit.solver import PENALTIES, SOLVERS, Save, solve
+from tests.model import test_registry
 from tests.model.tiny import tiny_images, tiny_model
-from tests.problems import PROBLEMS, slope
+from tests.problems import PROBLEMS
+from tests.solver import test_order
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -48,7 +50,7 @@ def example(monkeypatch):
 
 def test_every_example_is_one_new_file_and_one_line():
     assert sorted(FILES) == [
-        "depth/tied.py",
+        "depth/momentum.py",
         "objectives/excursion.py",
         "report/confidence.py",
         "solver/kutta3.py",
@@ -67,9 +69,12 @@ def test_the_files_and_lines_are_enough(tmp_path):
     shutil.copytree(ROOT / "src/odevit", tmp_path / "odevit", ignore=shutil.ignore_patterns("__pycache__"))
     for path, code in FILES.items():
         (tmp_path / "odevit" / path).write_text(code)
+    ruff, config = Path(sys.executable).with_name("ruff"), ["--config", ROOT / "pyproject.toml"]
     for path, line in LINES.items():
-        with (tmp_path / "odevit" / path).open("a") as file:
-            file.write(line)
+        # Among the imports of the folder, where ruff puts it into their order: it must not matter what comes first.
+        file, first = tmp_path / "odevit" / path, f"from odevit.{Path(path).parent}."
+        file.write_text(file.read_text().replace(first, line + first, 1))
+        subprocess.run([ruff, "check", "--fix", "--quiet", *config, file], check=True)
     code = f"""
 import odevit
 from odevit.depth import DEPTHS
@@ -79,16 +84,15 @@ from odevit.train import Recipe
 all_sections()
 assert odevit.__file__.startswith({str(tmp_path)!r})
 recipe = Recipe()
-print("kutta3" in SOLVERS, "tied" in DEPTHS, "excursion" in PENALTIES, "confidence" in SECTIONS)
+print("kutta3" in SOLVERS, "momentum" in DEPTHS, "excursion" in PENALTIES, "confidence" in SECTIONS)
 print(recipe.train.excursion)
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["True"] * 4 + ["0.0"]
 
-    ruff = Path(sys.executable).with_name("ruff")
     for verb in (["check"], ["format", "--check"]):
-        command = [ruff, *verb, "--config", ROOT / "pyproject.toml", *(tmp_path / "odevit" / path for path in FILES)]
+        command = [ruff, *verb, *config, *(tmp_path / "odevit" / path for path in BLOCKS)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stdout
 
@@ -97,13 +101,16 @@ print(recipe.train.excursion)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_solver_converges_with_its_order(example, problem, leak):
     example("solver/kutta3.py")
+    test_order.test_error_falls_with_the_order_of_the_method("kutta3", problem, leak)
     case = PROBLEMS[problem](leak)
-    errors = [
-        (solve(case.dynamics, case.x0, solver="kutta3", steps=steps).state - case.exact(1.0)).abs().max().item()
-        for steps in (64, 128, 256)
-    ]
-    assert slope(errors) == pytest.approx(SOLVERS["kutta3"].order, abs=0.1)
     assert solve(case.dynamics, case.x0, solver="kutta3", steps=5).stats.nfe == 15
+
+
+def test_what_has_a_name_passes_the_tests_of_all_names(example, tmp_path):
+    example("solver/kutta3.py")
+    example("depth/momentum.py")
+    test_registry.test_every_combination("kutta3", "dot", "layer", tmp_path / "solver")
+    test_registry.test_every_depth_does_what_it_says_of_itself("momentum", tmp_path / "depth")
 
 
 def test_a_model_takes_the_solver(example):
@@ -113,40 +120,38 @@ def test_a_model_takes_the_solver(example):
     assert output.stats.nfe == 12
 
 
-def test_the_depth_trains_saves_and_loads(example, tmp_path):
-    example("depth/tied.py")
-    model, images = tiny_model(depth="tied", steps=3), tiny_images()
-    output = model(images, torch.tensor([0, 1, 2]))
-    assert output.stats.steps == 3
-    output.loss.backward()
-    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert silent == [], "every parameter takes part"
-
-    model.save_pretrained(tmp_path)
-    again = OdeViTForImageClassification.from_pretrained(tmp_path).eval()
-    assert again.config.depth == "tied"
-    torch.testing.assert_close(again(images).logits, output.logits, rtol=1e-6, atol=1e-6)
-
-
-def test_the_depth_repeats_one_block(example):
-    example("depth/tied.py")
-    model = tiny_model(depth="tied", steps=3, leak=0.0)
+def test_the_depth_keeps_its_velocity(example):
+    example("depth/momentum.py")
+    model = tiny_model(depth="momentum", depth_options={"momentum": 0.75}, steps=3, horizon=1.5, leak=1.0)
     x = x0 = model.embed(tiny_images())
-    attention, mlp = model.depth.field.dynamics(x0).components.values()
+    velocity, f = torch.zeros_like(x), model.depth.field.dynamics(x0)
     for n in range(3):
-        y = x + attention(x, float(n), None)
-        x = y + mlp(y, float(n), None)
-    torch.testing.assert_close(model.depth(x0).state, x)
+        velocity = 0.75 * velocity + 0.25 * f(x, 0.5 * n)
+        x = x + 0.5 * velocity
+    solution = model.depth(x0, save=Save("all", attentions=True))
+    torch.testing.assert_close(solution.state, x)
+    assert (len(solution.states), len(solution.attentions)) == (4, 3)
 
 
-def test_the_depth_says_what_it_can_do(example):
-    example("depth/tied.py")
-    ode, images = tiny_model(steps=2), tiny_images()
-    assert ode(images, depth="tied", steps=5).stats.steps == 5
-    tied = tiny_model(depth="tied", steps=3)
-    assert tied(images).trajectory.way == tied.way == Way("lie_trotter", 3, 3.0)
-    with pytest.raises(ConfigError, match=r"it was given rk4, 3 steps, T = 3"):
-        tied(images, solver="rk4")
+def test_the_depth_says_what_it_can_do(example, tmp_path):
+    example("depth/momentum.py")
+    pixels, still = tiny_images(), tiny_model(depth="momentum", depth_options={"momentum": 0.0}, steps=3)
+    torch.testing.assert_close(still(pixels).logits, tiny_like(still, solver="euler")(pixels).logits)
+    # Another depth that stands in has its defaults, here an inertia of one half.
+    assert not torch.allclose(tiny_like(still, solver="euler")(pixels, depth="momentum").logits, still(pixels).logits)
+    still.save_pretrained(tmp_path)
+    assert OdeViTForImageClassification.from_pretrained(tmp_path).depth.momentum == 0.0
+    with pytest.raises(ConfigError, match=r"momentum=1; expected a number >= 0 and < 1"):
+        tiny_model(depth="momentum", depth_options={"momentum": 1})
+    with pytest.raises(ConfigError, match=r"solver='rk4' was given, but 3 steps with a momentum of 0 are no equation"):
+        still(pixels, solver="rk4")
+
+
+def tiny_like(model, **settings):
+    """An ODE with the weights of a model."""
+    other = tiny_model(depth="ode", steps=model.config.steps, **settings)
+    other.load_state_dict(model.state_dict())
+    return other
 
 
 def test_the_penalty_is_accumulated(example):

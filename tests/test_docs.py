@@ -6,20 +6,26 @@ from pathlib import Path
 
 import pytest
 from benchmarks.readme import PAGES, TABLES, filled
+from PIL import Image
+from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 
-from odevit.cli import verb_of
+from odevit.bundled import bundled_models
+from odevit.cli import main, verb_of
 from odevit.cli.recipes import RecipeVerb
 from odevit.distill.distillation import DistillRecipe
 from odevit.report import coming_to_rest, dependence, smoothness, teaching
 from odevit.solver import SOLVERS
 from odevit.train.compose import compose_as
+from tests.pictures import SHAPES, folder_of_shapes
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKING = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "records/README.md"]
+USE = ROOT / "docs/use.md"
 SNIPPETS = [
     pytest.param(code, id=f"{path.name}-{number}")
     for path in DOCS
+    if path != USE
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
 ]
 
@@ -58,8 +64,35 @@ def test_keys_of_recipes_exist(path):
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippets_run(code):
+    if "export_onnx" in code:
+        pytest.importorskip("onnxscript")
     with SOLVERS.restored():
         exec(compile(code, "snippet", "exec"), {})
+
+
+def test_the_page_for_the_first_hour_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """As printed, but for the number of epochs, in a folder with the pictures and the ViT that the page speaks of."""
+    monkeypatch.chdir(tmp_path)
+    folder_of_shapes(Path("pictures"), 8, SHAPES[:3])
+    shape = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    ViTModel(ViTConfig(**shape, image_size=32, patch_size=8)).save_pretrained("vit")
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained("vit")
+    for language, code in re.findall(r"```(sh|python)\n(.*?)```", USE.read_text(), flags=re.S):
+        if language == "python":
+            exec(compile(code, "use.md", "exec"), {})
+        for line in code.splitlines() if language == "sh" else ():
+            _, verb, *words = shlex.split(line)
+            quick = ["train.epochs=1"] if verb in ("train", "distill") else []
+            assert main([verb, *words, *quick]) == 0, line
+
+
+def test_the_card_of_the_bundled_model_works_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 60)).save("image.png")
+    (code,) = re.findall(r"```python\n(.*?)```", (bundled_models()["cifar10"] / "README.md").read_text(), flags=re.S)
+    names = {}
+    exec(compile(code, "card", "exec"), names)
+    assert len(names["classify"]("image.png")) == 5
 
 
 def test_the_manual_states_the_rules_of_the_verdicts():

@@ -11,7 +11,7 @@ MODULES = {
 }
 
 ORDER = [
-    {"errors", "registry", "tokens", "version", "look", "aliases"},
+    {"errors", "registry", "hub", "tokens", "version", "look", "aliases"},
     {"field"},
     {"solver"},
     {"depth"},
@@ -22,6 +22,7 @@ ORDER = [
     {"train"},
     {"distill"},
     {"report", "film"},
+    {"contest"},
     {"cli"},
     {"odevit"},  # the package itself, which offers what is below
 ]

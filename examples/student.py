@@ -1,0 +1,58 @@
+"""A student's answers at other step counts, beside its teacher's: `python examples/student.py RUN`."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers.utils import logging
+
+from odevit import load
+from odevit.distill.at_hand import teacher_of
+from odevit.train.splits import data_of, evaluation_batches
+
+
+@torch.no_grad()
+def main() -> None:
+    logging.disable_progress_bar()
+    (run,) = sys.argv[1:]
+    student, teacher = load(run).eval(), teacher_of(run)
+    if teacher is None:
+        sys.exit(f"{run} has no teacher at hand; give the folder of a distillation")
+    own = student.way
+    ways = {
+        **{
+            f"{own.name}, {n} steps": own.but(steps=n)
+            for n in (own.steps // 2, own.steps, 2 * own.steps, 8 * own.steps)
+        },
+        f"rk4, {2 * own.steps} steps": own.but(solver="rk4", steps=2 * own.steps),
+        "twice the horizon": own.times(2),
+        "8 x the horizon": own.times(8),
+    }
+    data = data_of(run, None, student)
+    batches = list(evaluation_batches(data, "test", mean=student.config.image_mean, std=student.config.image_std))
+    labels = torch.cat([batch["labels"] for batch in batches])
+    told = torch.cat([teacher.logits(batch["pixel_values"]).argmax(-1) for batch in batches])
+
+    table = Table(box=None, header_style="bold")
+    for name in ("", "right", "as the teacher", "as in its own way", "NFE"):
+        table.add_column(name, justify="left" if name == "" else "right")
+    table.add_row("teacher", f"{share(told == labels)}", "", "", str(teacher.num_layers))
+    asked = {title: [student.ask(batch["pixel_values"], way) for batch in batches] for title, way in ways.items()}
+    answers = {title: torch.cat([logits.argmax(-1) for logits, _ in parts]) for title, parts in asked.items()}
+    usual = answers[f"{own.name}, {own.steps} steps"]
+    for title, given in answers.items():
+        nfe = asked[title][0][1].stats.nfe
+        table.add_row(title, share(given == labels), share(given == told), share(given == usual), str(nfe))
+    print(f"\nThe student's answers to {len(labels)} test images, by how it is integrated (trained with {own}):\n")
+    Console(width=110).print(table)
+
+
+def share(mask: torch.Tensor) -> str:
+    return f"{mask.double().mean().item():.2%}"
+
+
+if __name__ == "__main__":
+    main()
