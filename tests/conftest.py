@@ -1,5 +1,7 @@
 """One thread and a fixed seed for every test: two OpenMP pools that spin against each other are far slower than one."""
 
+import sys
+
 import pytest
 import torch
 
@@ -24,3 +26,11 @@ def gradients_stay_on():
     stayed = torch.is_grad_enabled()
     torch.set_grad_enabled(True)
     assert stayed
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_compiled():
+    """torch.compile remembers by line of code what varied before: a test must not depend on what others compiled."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()

@@ -85,7 +85,7 @@ def number(
     wanted = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if math.isfinite(limit))
 
     def fine(value: Any) -> bool:
-        return _is(int | float, value) and math.isfinite(value) and above < value < below and least <= value <= most
+        return _is(int | float, value) and abs(value) < math.inf and above < value < below and least <= value <= most
 
     return _or_none(Expected(f"a number {wanted}".strip(), fine), optional)
 

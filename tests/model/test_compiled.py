@@ -11,7 +11,6 @@ LABELS = torch.tensor([0, 1, 2])
 
 
 def test_a_compiled_field_can_be_watched_again_and_again():
-    torch._dynamo.reset()
     model, images, counter = tiny_model(steps=4), tiny_images(), CompileCounter()
     expected = model(images, output_attentions=True)
     compile_field(model, backend=counter)
@@ -25,7 +24,6 @@ def test_a_compiled_field_can_be_watched_again_and_again():
 
 
 def test_training_with_a_penalty_on_attention_stays_compiled():
-    torch._dynamo.reset()
     model, images, counter = tiny_model(steps=12).train(), tiny_images(), CompileCounter()
     compile_field(model, backend=counter)
 
@@ -44,7 +42,6 @@ def test_training_with_a_penalty_on_attention_stays_compiled():
 
 
 def test_a_whole_model_compiles_into_one_graph_and_gives_its_trajectory():
-    torch._dynamo.reset()
     model, images, counter = tiny_model(), tiny_images(), CompileCounter()
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     for options in ({}, {"output_attentions": True}):
@@ -53,3 +50,21 @@ def test_a_whole_model_compiles_into_one_graph_and_gives_its_trajectory():
         torch.testing.assert_close(output.logits, model(images).logits)
         assert output.trajectory.stats == output.stats
     assert counter.frame_count == 2
+
+
+def test_a_compiled_model_goes_to_other_horizons():
+    """The second horizon that torch.compile sees is a number that may vary, no longer a constant."""
+    model, images = tiny_model(solver="exponential_euler", steps=2, horizon=2.0, leak=0.5), tiny_images()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for horizon in (2.0, 3.0):
+        output, expected = compiled(images, horizon=horizon), model(images, horizon=horizon)
+        torch.testing.assert_close(output.logits, expected.logits)
+
+
+def test_a_second_model_with_another_horizon_compiles_too():
+    images = tiny_images()
+    for horizon in (2.0, 3.0, 4.5):
+        model = tiny_model(steps=2, horizon=horizon)
+        torch.testing.assert_close(
+            torch.compile(model, backend="eager", fullgraph=True)(images).logits, model(images).logits
+        )
