@@ -76,7 +76,7 @@ def solve(
     problems += [] if (problem := grid_problem(grid)) is None else [problem]
     problems += [sentence for refused, sentence in refusals if refused]
     problems += stop_problems(criterion, kept=bool(kept), training=training, headless=read is None)
-    if not (abs(t0) < math.inf and abs(t1) < math.inf) or t0 == t1:  # isfinite does not trace when torch.compile varies t1
+    if not max(abs(t0), abs(t1)) < math.inf or t0 == t1:  # math.isfinite does not trace a time that torch.compile varies
         problems.append(f"t0={t0}, t1={t1}; expected finite times that differ")
     if not problems and fixed and isinstance(field, Field):
         problems = field.refusals(edges(grid, steps or 1, t0, t1))
