@@ -76,7 +76,8 @@ def solve(
     problems += [] if (problem := grid_problem(grid)) is None else [problem]
     problems += [sentence for refused, sentence in refusals if refused]
     problems += stop_problems(criterion, kept=bool(kept), training=training, headless=read is None)
-    if not max(abs(t0), abs(t1)) < math.inf or t0 == t1:  # math.isfinite does not trace a time that torch.compile varies
+    finite = abs(t0) < math.inf and abs(t1) < math.inf  # math.isfinite does not trace a time that torch.compile varies
+    if not finite or t0 == t1:
         problems.append(f"t0={t0}, t1={t1}; expected finite times that differ")
     if not problems and fixed and isinstance(field, Field):
         problems = field.refusals(edges(grid, steps or 1, t0, t1))
