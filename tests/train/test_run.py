@@ -1,10 +1,6 @@
 """A whole run: what it leaves behind, that it survives a kill, and that it scales out."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -23,7 +19,7 @@ from odevit.train.compose import compose_recipe
 from odevit.train.folder import COMPLETE, LEGACY, last_complete
 from odevit.train.life import make_trainer
 from odevit.train.splits import data_of, evaluation_batches
-from tests.train.start import words
+from tests.train.start import begin, finish, together, words
 
 # Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.
 SMALL = [
@@ -39,19 +35,9 @@ SMALL = [
 ]
 
 
-def command(out, *words, launcher=()):
-    return [*(launcher or (sys.executable,)), "-m", "tests.train.start", f"out={out}", *SMALL, *words]
-
-
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def run(out, *words, launcher=()):
-    result = subprocess.run(
-        command(out, *words, launcher=launcher), env=environment(), capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+def run(out, *words, number=1):
+    log, arguments = out.with_suffix(".log"), [f"out={out}", *SMALL, *words]
+    finish(together(log, arguments, number) if number > 1 else [begin(log, arguments)], log)
     return out
 
 
@@ -135,14 +121,14 @@ def test_the_record_is_what_an_evaluation_measures(finished):
 
 def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path):
     out = tmp_path / "killed"
-    process = subprocess.Popen(command(out), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = begin(tmp_path / "killed.log", [f"out={out}", *SMALL])
     deadline = time.time() + 120
     while last_complete(out / "checkpoints") is None:
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.is_alive(), "the run ended before it could be killed"
         assert time.time() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert not (out / "record.json").exists(), "it was killed in the middle"
     run(out, "resume=true")
     assert (out / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
@@ -160,8 +146,7 @@ def test_accumulation_and_two_processes_give_the_same_losses(tmp_path):
     words = ("model.hidden_dropout=0", "model.drop_path=0", "train.optimizer=muon", "train.epochs=1")
     one = losses(run(tmp_path / "one", *words))
     accumulated = losses(run(tmp_path / "accumulated", *words, "train.accumulate=2"))
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    two = losses(run(tmp_path / "two", *words, launcher=launcher))
+    two = losses(run(tmp_path / "two", *words, number=2))
     assert len(one) == len(two) == len(accumulated) == 10
     assert accumulated == pytest.approx(one, abs=1e-3)
     assert two == pytest.approx(one, abs=1e-3)
