@@ -62,7 +62,7 @@ def workshop(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def little_memory():
     """Nobody here is given more than 4 GiB beyond what the libraries take."""
     before = resource.getrlimit(resource.RLIMIT_DATA)

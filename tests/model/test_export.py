@@ -4,18 +4,17 @@ import pytest
 import torch
 
 from odevit import export_onnx, export_program
-from odevit.field import ATTENTIONS
 from odevit.solver import SOLVERS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 
 FIXED = [name for name in SOLVERS if issubclass(SOLVERS[name], FixedStepSolver)]
 VARIANTS = [
-    # A Runge-Kutta method, a splitting, an exponential one; every other solver is exported in test_registry.
-    *({"solver": name} for name in ("rk4", "strang", "exponential_heun")),
-    *({"attention": name} for name in ATTENTIONS),
-    {"tokenizer": "conv", "pooling": "attention", "use_cls_token": False},
+    # A Runge-Kutta method, a splitting, an exponential one, each with another attention; the other solvers and
+    # attentions are exported in test_registry.
+    {"solver": "rk4", "attention": "cosine"},
+    {"solver": "strang", "attention": "l2", "tokenizer": "conv", "pooling": "attention", "use_cls_token": False},
+    {"solver": "exponential_heun", "attention": "hopfield", "time_conditioned": True},
     {"depth": "stacked"},
-    {"time_conditioned": True},
     {"knots": 2},
     {"knots": 2, "blend": "constant", "rank": 3},
     {"vector_knots": 2, "fade": 0.5, "leak": 0.0},
@@ -46,14 +45,13 @@ def test_the_exported_program_has_the_integration_it_was_given():
 
 @pytest.mark.parametrize("solver", FIXED)
 def test_the_fixed_step_path_compiles_to_one_graph(solver):
-    torch._dynamo.reset()  # all solvers share the code that is compiled, which may be compiled eight times
     model, images = tiny_model(solver=solver), tiny_images()
     compiled = torch.compile(lambda x: model(x).logits, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(images), model(images).logits, rtol=1e-5, atol=1e-5)
 
 
 def test_inductor_agrees_forwards_and_backwards():
-    model, images, labels = tiny_model(), tiny_images(), torch.tensor([0, 1, 2])
+    model, images, labels = tiny_model(steps=1), tiny_images(), torch.tensor([0, 1, 2])
     plain = torch.autograd.grad(model(images, labels).loss, list(model.parameters()))
     compiled = torch.compile(lambda x, y: model(x, y).loss, fullgraph=True)
     found = torch.autograd.grad(compiled(images, labels), list(model.parameters()))

@@ -27,6 +27,8 @@ TIMED = {"cpu": 64, "cuda": 512}
 """Images of a batch that is timed."""
 REFERENCE = "vit"
 """Times are relative to this system, or to the first where it does not take part."""
+MOST_PARAMETERS = 10**9
+"""Of a system; widths are searched for to meet the budget, which takes long for those that nobody could train."""
 COMMAS = Expected("at least one, several separated by commas", bool)
 
 
@@ -112,7 +114,7 @@ def check(
         *(f"systems: {unknown_name('system', name, known)}" for name in systems if name not in known),
         *COMMAS.problem("seeds", seeds),
         *(problem for seed in seeds for problem in whole(0, 2**32 - 1).problem("seeds", seed)),
-        *whole(1, optional=True).problem("parameters", terms.parameters),
+        *whole(1, MOST_PARAMETERS, optional=True).problem("parameters", terms.parameters),
         *(
             problem
             for key, value in terms.length.items()
