@@ -16,7 +16,7 @@ from odevit.cli.answering import EVAL, Evaluation
 from odevit.cli.helping import FILE, written
 from odevit.cli.words import described
 from odevit.model import OdeStudentConfig, get_ode_model
-from odevit.train.compose import GROUPS, options
+from odevit.train.compose import GROUPS, groups_of, options
 from odevit.train.evaluate import Score
 from odevit.version import __version__
 from odevit_command import OVERVIEW
@@ -110,9 +110,18 @@ def test_info_names_everything(capsys):
         assert word in out
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_the_files_of_a_group_are_listed_and_explained(group, capsys):
-    assert main(["train", f"{group}=?"]) == 0
+ROOTS = {"train": "recipe", "distill": "distill"}
+
+
+def test_every_group_belongs_to_a_verb():
+    assert {group for root in ROOTS.values() for group in groups_of(root)} == {*GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("verb", "group"), [(verb, group) for verb, root in ROOTS.items() for group in groups_of(root)]
+)
+def test_the_files_of_a_group_are_listed_and_explained(verb, group, capsys):
+    assert main([verb, f"{group}=?"]) == 0
     listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if not line.startswith("  "))
     assert set(options(group)) == set(listed)
 
@@ -122,6 +131,11 @@ def test_the_files_of_a_group_are_listed_and_explained(group, capsys):
     [
         (["train", "train.epoch=3"], "Did you mean 'train.epochs'"),
         (["train", "experiments=?"], "Did you mean 'experiment'"),
+        (
+            ["distill", "system=vit"],
+            "there is no such choice here; expected one of model, data, train, phases",
+        ),
+        (["train", "phases=default"], "phases=default: there is no such choice here"),
         (["eval"], "eval takes one run"),
         (["eval", "nowhere"], "neither a folder nor a bundled model"),
         (["predict"], "predict takes one image or more"),

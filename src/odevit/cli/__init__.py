@@ -39,6 +39,9 @@ HOMES = {
 }
 """Verb -> its module, which is loaded with the first use of the verb."""
 
+NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+"""How torch's allocators say it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb. Errors of use are one sentence on standard error, not a traceback."""
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"odevit {name}: {error}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or "memory" in str(error)):
+        if not (isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY)):
             raise
         print(
             f"odevit {name}: there is not enough memory ({str(error).splitlines()[-1]}); take a smaller model, image "

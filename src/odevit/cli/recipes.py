@@ -20,7 +20,7 @@ from odevit.errors import ConfigError, unknown_name
 from odevit.model import OdeViTConfig
 from odevit.train.chosen import fitted
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import GROUPS, compose_recipe, options, word
+from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
 from odevit.train.multirun import sweep
 from odevit.train.recipe import Recipe
 from odevit.train.task import Place
@@ -77,18 +77,21 @@ class RecipeVerb(Verb):
 
     Args:
         recipe: the dataclass that Hydra fills.
+        root: the file that its defaults are in.
         compose: words to a recipe.
         sweep: what --multirun does with the words, if anything.
     """
 
     recipe: type[Recipe]
+    root: str
     compose: Callable[[Sequence[str]], Recipe]
     sweep: Callable[[Sequence[str]], None] | None = None
 
     def run(self, words: Sequence[str]) -> None:
         groups = [word.removesuffix("=?") for word in words if word.endswith("=?")]
-        if unknown := [group for group in groups if group not in GROUPS]:
-            raise ConfigError("the command line", [unknown_name("group", group, GROUPS) for group in unknown])
+        known = groups_of(self.root)
+        if unknown := [group for group in groups if group not in known]:
+            raise ConfigError("the command line", [unknown_name("group", group, known) for group in unknown])
         if groups:
             for group in groups:
                 print_table(sorted(options(group).items()))
@@ -111,7 +114,7 @@ class RecipeVerb(Verb):
                 nested.append([f"{name}.KEY=", " ".join([meaning, "KEY:", *below])])
             else:
                 keys.append([f"{name}={_shown(value)}", notes.get(name, "")])
-        groups = [[f"{group}=", ", ".join(sorted(options(group)))] for group in GROUPS]
+        groups = [[f"{group}=", ", ".join(sorted(options(group)))] for group in groups_of(self.root)]
         return {
             "usage": f"odevit {self.name} [key=value ...]",
             "about": described(self.function)[0],
@@ -169,6 +172,7 @@ TRAIN = RecipeVerb(
     lambda folder: None,
     ("odevit train data=FOLDER train.epochs=20 out=runs/mine", "odevit train experiment=fast/cifar10 seed=1"),
     Recipe,
+    CONFIG_NAME,
     compose_recipe,
     sweep,
 )
@@ -178,5 +182,6 @@ DISTILL = RecipeVerb(
     _show_comparison,
     ("odevit distill teacher=FOLDER data=FOLDER", "odevit distill experiment=distill/digits student.steps=12 seed=1"),
     DistillRecipe,
+    "distill",
     compose_distillation,
 )

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import NoneType, UnionType
@@ -51,7 +52,8 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     """
     store_schema(kind, root)
     words = depth_words(data_words(system_words(overrides)))
-    groups = [word for word in words if word.partition("=")[0] in GROUPS]
+    own = groups_of(root)
+    groups = [word for word in words if word.partition("=")[0] in own]
     # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
@@ -63,7 +65,10 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     types = types_of(kind, config)
     types |= {f"{DEPTH_OPTIONS}.{name}": Any for depth in DEPTHS.values() for name in depth.rules}
     types |= {f"{ATTENTION_OPTIONS}.{name}": Any for attention in ATTENTIONS.values() for name in attention.rules}
-    problems = [problem for word in words if word not in groups for problem in _set(config, word, types)]
+    strange = [word for word in words if (group := word.partition("=")[0]) in GROUPS and group not in own]
+    problems = [f"{word}: there is no such choice here; expected one of {', '.join(own)}" for word in strange]
+    keys = [word for word in words if word not in groups and word not in strange]
+    problems += [problem for word in keys for problem in _set(config, word, types)]
     if problems:
         raise ConfigError("the command line", problems)
     with typed_as("data.augmentation", [field.name for field in fields(Augmentation)]):
@@ -71,6 +76,13 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
             return cast(R, OmegaConf.to_object(config))
         except ERRORS as error:  # an interpolation that leads nowhere
             raise ConfigError("the command line", [str(error).splitlines()[0]]) from error
+
+
+@cache
+def groups_of(root: str) -> tuple[str, ...]:
+    """The groups that a root among the yaml files chooses from."""
+    defaults = yaml.safe_load(Path(str(files(CONFIG_MODULE))).joinpath(f"{root}.yaml").read_text())["defaults"]
+    return tuple(group for entry in defaults if isinstance(entry, dict) for group in entry)
 
 
 def store_schema(kind: type[Recipe], root: str) -> None:
