@@ -32,8 +32,14 @@ def not_there(name: str) -> str | None:
 
 
 @contextmanager
-def hub() -> Iterator[None]:
-    """In this block the hub is asked if it answers; otherwise only what was fetched before is there, at once."""
+def hub(name: object) -> Iterator[None]:
+    """In this block the hub is asked for `name` if it answers; otherwise there is only what was fetched before.
+
+    For a folder here it is not asked at all.
+    """
+    if is_path(str(name)):
+        yield
+        return
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not _answers()
     try:

@@ -62,32 +62,27 @@ def test_class_folders_parquet_and_hub_give_the_same_data_set(
             assert torch.equal(ours.labels, theirs.labels)
 
 
-def run_python(code: str, home: Path) -> str:
-    environment = {"HOME": str(home), "PYTHONPATH": ":".join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_digits_need_no_datasets(tmp_path: Path) -> None:
-    code = "import sys; from odevit.data import load_data; load_data(); print('datasets' in sys.modules)"
-    assert run_python(code, tmp_path).strip() == "False"
-
-
-def test_local_folders_open_no_socket_and_write_nothing(class_folders: Maker, parquet_folder: Maker) -> None:
+def test_digits_need_no_datasets_and_local_folders_no_socket_nor_cache(
+    class_folders: Maker, parquet_folder: Maker
+) -> None:
+    """In a process of its own, which has imported nothing yet."""
     folders = [str(class_folders()), str(parquet_folder())]
     home = Path(folders[0]).parent / "home"
     home.mkdir()
     code = f"""
-import socket
+import socket, sys
 def refuse(*_, **__): raise RuntimeError("a socket was opened")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from odevit.data import load_data
+load_data()
+assert "datasets" not in sys.modules
 for folder in {folders!r}:
     for limit in (4, 0):
         load_data(folder, resident_limit_gb=limit)
 """
-    run_python(code, home)
+    environment = {"HOME": str(home), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert [path for path in home.rglob("*") if path.is_file() and "huggingface" in str(path)] == []
 
 

@@ -238,7 +238,7 @@ def _hub_source(identifier: str, image_column: str | None, label_column: str | N
 
     name, _, configuration = identifier.partition(":")
     try:
-        with hub():
+        with hub(name):
             splits = datasets.load_dataset(name, configuration or None)
     except (OSError, ValueError, RuntimeError) as error:  # absent, unreachable, or in need of a configuration
         raise ValueError(f"data={identifier!r} could not be fetched from the hub ({error}). {otherwise}") from error

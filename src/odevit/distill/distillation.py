@@ -132,6 +132,8 @@ class DistillRecipe(Recipe):
             problems.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
         if self.features and replace(self.data.augmentation, label_smoothing=0.0) != Augmentation():
             problems.append("features= keeps the teacher's states of fixed images; switch data.augmentation off")
+        if problems:
+            return problems  # weights that are no numbers cannot be compared
         goals = [self.objective, *(phase.goal(self.objective) for phase in self.phases.values())]
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")

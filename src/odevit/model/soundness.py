@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from odevit.bundled import bundled_or
 from odevit.errors import IntegrationError, IntegrationWarning, shortened
 from odevit.hub import hub
 from odevit.solver import Solution
@@ -26,7 +27,7 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
     `other_head` says that another number of labels was asked for: then weights of another shape are no damage.
     """
     try:
-        with hub():
+        with hub(bundled_or(source)):
             yield
     except OSError as error:  # transformers and the hub have many words for what is not there
         raise ValueError(f"the model {str(source)!r} was not found: {' '.join(str(error).split())}") from error

@@ -1,0 +1,35 @@
+"""What lies here is read here; the hub is asked for what can only be there."""
+
+import pytest
+
+import odevit.hub
+from odevit import OdeViTForImageClassification, get_ode_model, load
+from odevit.model.origin import load_vit
+from tests.model.tiny import tiny_model
+from tests.model.zoo import make
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often the hub was asked whether it answers; it does not."""
+    times = []
+    monkeypatch.setattr(odevit.hub, "_answers", lambda: bool(times.append(1)))
+    return times
+
+
+def test_a_folder_and_a_bundled_model_are_read_without_asking_the_hub(asked, tmp_path):
+    tiny_model().save_pretrained(tmp_path / "run")
+    get_ode_model(make("vit-classifier"), steps=2).save_pretrained(tmp_path / "student")
+    make("vit-classifier").save_pretrained(tmp_path / "vit")
+    for name in ("run", "student", "vit"):
+        load(tmp_path / name)
+    load_vit(tmp_path / "vit")
+    load("cifar10")
+    OdeViTForImageClassification.from_pretrained("cifar10")
+    assert not asked
+
+
+def test_an_id_of_the_hub_is_asked_for_once_and_not_waited_for(asked):
+    with pytest.raises(ValueError, match=r"someone/something.* was not found"):
+        OdeViTForImageClassification.from_pretrained("someone/something")
+    assert len(asked) == 1
