@@ -80,7 +80,18 @@ def api_page(folder: Path) -> str:
         if path != folder:
             blocks += [f"## {path.name}", about(path.with_suffix(".py") if not path.is_dir() else path / "__init__.py")]
         blocks += [f"::: {module}.{name}\n    options: {{heading_level: 3}}" for name in names]
+    shown = {f"odevit.{folder.name}", *files}
+    rest = {module: path for module, path in modules(folder).items() if module not in shown and about(path)}
+    if rest:
+        blocks += ["## Other files", "What is less often needed is imported from its own file."]
+        blocks += ["\n".join(f"- `{module}`: {about(path)}" for module, path in rest.items())]
     return "\n\n".join(blocks) + "\n"
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """The files of a folder by the names they are imported by; those that the folder keeps to itself begin with _."""
+    paths = (path for path in sorted(folder.rglob("*.py")) if not path.name.startswith("_"))
+    return {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in paths}
 
 
 def public_names(folder: Path) -> Iterator[tuple[str, str]]:
