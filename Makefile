@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # One thread a process: two OpenMP pools that spin against each other are many times slower than one.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test check format wheel clean help
+.PHONY: demo test check format docs wheel clean help
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -34,6 +34,11 @@ format: $(READY) ## let ruff write the layout, and the verbs their help
 	@$(BIN)/ruff format .
 	@$(BIN)/python -m odevit.cli.helping
 
+# The variable silences an advertisement, which would look like a warning.
+docs: $(READY)   ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html, or run $(BIN)/mkdocs serve to search in it as well."
+
 wheel: $(READY)  ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation
 
@@ -41,8 +46,8 @@ wheel: $(READY)  ## build the wheel into dist/
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing odevit into $(VENV) (once; a few minutes) ..."
-	@$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[solvers,onnx,track,dev]'
+	@$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[solvers,onnx,track,docs,dev]'
 	@touch $@
 
 clean:           ## remove the environment and everything built
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache

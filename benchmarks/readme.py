@@ -13,7 +13,7 @@ from odevit.contest.standings import HEAD, cells, ranked
 from odevit.contest.standings import markdown as table
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md")
+PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md", "docs/limits.md")
 FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
@@ -244,6 +244,33 @@ def objectives_table() -> str:
     return table(head, rows)
 
 
+def prices_table() -> str:
+    """What an equation costs in accuracy: against its teacher, or against a model without that quality."""
+    dino, vit, free, attractor, settled = (
+        "distill-dinov2s-cifar100",
+        "distill-cifar100",
+        "without-attractor-cifar10",
+        "fast-cifar10",
+        "settled-cifar10",
+    )
+
+    def number(record: str, key: str = "top1") -> float:
+        return read(record, "record.json")[key]
+
+    seconds = f"{number(dino, 'seconds'):.0f} s"
+    prices = [
+        (f"DINOv2-S backbone on CIFAR-100, distilled without labels in {seconds}", number(dino, "teacher_top1"), dino),
+        ("12-layer ViT on CIFAR-100, distilled without labels", number(vit, "teacher_top1"), vit),
+        ("an answer that hardly depends on the integration, CIFAR-10", number(free), attractor),
+        ("settling, so that nearly every state rests, CIFAR-10", number(attractor), settled),
+    ]
+    rows = [
+        [what, f"{100 * before:.2f}%", f"{100 * number(record):.2f}%", f"[{record}](../records/{record}/record.json)"]
+        for what, before, record in prices
+    ]
+    return table(["what", "without", "with", "record"], rows)
+
+
 def compared_table() -> str:
     return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY.read_text())["rows"])])
 
@@ -292,6 +319,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "equilibrium": equilibrium_table,
     "objectives": objectives_table,
     "compared": compared_table,
+    "prices": prices_table,
 }
 
 
