@@ -33,7 +33,7 @@ def radius_in_words(radius: Radius, size: float, answer: str, rival: str) -> str
     )
 
 
-def parting_in_words(parting: Parting, at_horizon: int, same: bool, answers: tuple[str, str]) -> str:
+def parting_in_words(parting: Parting, at_horizon: int, answers: tuple[str, str]) -> str:
     """Whether two paths meet, and whether they give the same answer; `at_horizon` is the number of that state."""
     first, last = float(parting.distance[0]), float(parting.distance[at_horizon])
     far = f"{first:.3g} apart at the start, {last:.3g} at the horizon"
@@ -43,5 +43,6 @@ def parting_in_words(parting: Parting, at_horizon: int, same: bool, answers: tup
         if parting.kind == "picture" and verb == "part"
         else ""
     )
-    answer = f"The answer stays {answers[0]}." if same else f"The answer changes from {answers[0]} to {answers[1]}."
+    stays, changes = f"The answer stays {answers[0]}.", f"The answer changes from {answers[0]} to {answers[1]}."
+    answer = stays if answers[0] == answers[1] else changes
     return f"The two paths {verb}: {far}.{why} {answer}"

@@ -44,7 +44,7 @@ class Shelf:
     """
 
     def __init__(self, folder: str | os.PathLike[str] = ".", first: str | os.PathLike[str] = "cifar10") -> None:
-        self.folder, self.first = Path(folder), os.fspath(first)
+        self.folder, self.first = Path(folder).absolute(), os.fspath(first)
         self._loaded: OrderedDict[str, Exhibit] = OrderedDict()
 
     def sources(self) -> dict[str, str]:

@@ -132,7 +132,7 @@ function showControls() {
         if (control.type === "range" && Number(value) > Number(control.max)) control.max = value;
         control.value = value;
       }
-      const output = control.parentElement.querySelector("output");
+      const output = control.parentElement.querySelector(".xp-value");
       if (output && value !== undefined) output.textContent = value;
     }
   }
@@ -145,7 +145,7 @@ function showControls() {
   select.value = state.head;
   find('[data-key="t"]').value = state.t;
   find('[data-key="mass"]').value = state.mass;
-  find('[data-key="mass"]').parentElement.querySelector("output").textContent = Math.round(100 * state.mass) + "%";
+  find('[data-key="mass"]').parentElement.querySelector(".xp-value").textContent = Math.round(100 * state.mass) + "%";
   for (const button of all(".xp-drawings button")) {
     button.setAttribute("aria-pressed", String(!own && button.dataset.name === state.picture));
   }
@@ -158,7 +158,7 @@ function onControl(event) {
   const number = event.target.type === "range";
   const value = number ? Number(event.target.value) : event.target.value;
   if (value === "") delete state[key]; else state[key] = value;
-  const output = event.target.parentElement.querySelector("output");
+  const output = event.target.parentElement.querySelector(".xp-value");
   if (number && output && key !== "t") output.textContent = key === "mass" ? Math.round(100 * value) + "%" : value;
   if (key === "t") { stop(); return moveTo(state.t); }
   if (key === "mass" || key === "head") { writeAddress(); return drawNow(); }
