@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=2 python -m benchmarks.explorer benchmarks/explorer.json
 
-Serves the bundled model on a free port, opens the page in Chromium (CHROMIUM=PATH, or the one on the PATH), and integrates
-anew by another number of steps each time. Times are medians, with the smallest and the largest.
+Serves the bundled model on a free port, opens the page in Chromium (CHROMIUM=PATH, or the one on the PATH), and
+integrates anew with another number of steps each time.
 """
 
 from __future__ import annotations

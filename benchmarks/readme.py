@@ -291,8 +291,8 @@ def explorer_table() -> str:
     rows = [[name, *(f"{time[part]:.0f}" for part in ("median", "least", "most"))] for name, time in times.items()]
     device, load = record["device"], record["load_average"]
     note = (
-        f"Bundled model, {device}, load average {load}, by `{record['command']}`. {alone['integrations']} integrations left "
-        f"{alone['memory_growth_mib']:g} MiB in memory."
+        f"Bundled model, {device}, load average {load}, by `{record['command']}`. "
+        f"{alone['integrations']} integrations left {alone['memory_growth_mib']:g} MiB in memory."
     )
     return table(("milliseconds", "median", "least", "most"), rows) + "\n\n" + note
 

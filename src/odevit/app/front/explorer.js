@@ -275,7 +275,11 @@ function html(name, attributes = {}, ...children) {
   return node;
 }
 const percent = (share) => (100 * share).toFixed(share < 0.0995 ? 1 : 0) + "%";
-const colour = (number) => `var(--c${number % 6})`;
+// A class has the same colour on both sides, so that they can be compared.
+function colour(name) {
+  const names = [...new Set(sides.flatMap((side) => (side.data ? side.data.classes : [])))];
+  return `var(--c${Math.max(0, names.indexOf(name)) % 6})`;
+}
 
 // The value at t, linear between its neighbours, constant outside: as odevit.film.story.between has it.
 function place(times, t) {
@@ -546,15 +550,15 @@ function drawCurves(side) {
     node.append(svg("text", { x: 30, y: y(share) + 4, "text-anchor": "end" }, 100 * share + "%"));
   }
   data.probabilities.forEach((curve, k) => node.append(
-    svg("path", { class: "curve", d: line(curve.map((share, n) => [x(data.times[n]), y(share)])), stroke: colour(k) })));
+    svg("path", { class: "curve", d: line(curve.map((share, n) => [x(data.times[n]), y(share)])), stroke: colour(data.classes[k]) })));
   parts.now = svg("line", { class: "now", y1: 8, y2: 192 });
-  parts.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colour(k) }));
+  parts.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colour(data.classes[k]) }));
   node.append(parts.now, ...parts.dots);
   Object.assign(parts, { scaleX: x, scaleY: y });
   parts.shares = data.classes.map(() => html("b"));
   parts.legend.replaceChildren(...data.classes.map((name, k) => {
     const chip = html("i");
-    chip.style.background = colour(k);
+    chip.style.background = colour(name);
     return html("li", {}, chip, name + " ", parts.shares[k]);
   }));
   const best = data.answer;
