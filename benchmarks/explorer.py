@@ -1,6 +1,6 @@
 """How quick is the explorer? First paint, a new integration, memory over 200 of them.
 
-    OMP_NUM_THREADS=2 python -m benchmarks.explorer benchmarks/explorer.json
+    OMP_NUM_THREADS=1 python -m benchmarks.explorer benchmarks/explorer.json
 
 Serves the bundled model on a free port, opens the page in Chromium (CHROMIUM=PATH, or the one on the PATH), and
 integrates anew with another number of steps each time.
