@@ -234,7 +234,7 @@ function stop() {
   cancelAnimationFrame(playing);
   playing = null;
   showPlay();
-  writeAddress();
+  moveTo(state.t); // the moment in the address is the one that is shown
 }
 
 function showPlay() {
