@@ -46,7 +46,7 @@ wheel: $(READY)  ## build the wheel into dist/
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing odevit into $(VENV) (once; a few minutes) ..."
-	@$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[solvers,onnx,track,docs,dev]'
+	@$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[solvers,onnx,track,web,docs,dev]'
 	@touch $@
 
 clean:           ## remove the environment and everything built

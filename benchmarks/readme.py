@@ -13,7 +13,7 @@ from odevit.contest.standings import HEAD, cells, ranked
 from odevit.contest.standings import markdown as table
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md", "docs/limits.md")
+PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md", "docs/limits.md", "docs/explorer.md")
 FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
@@ -305,6 +305,25 @@ def in_short(row: dict[str, Any] | None) -> str:
     return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"
 
 
+def explorer_table() -> str:
+    """How quick the explorer is, from benchmarks/explorer.json."""
+    record = json.loads((ROOT / "benchmarks/explorer.json").read_text())
+    alone = record["without_a_page"]
+    times = {
+        "first paint of the page": record["first_paint_ms"],
+        "first answer in the page": record["first_answer_ms"],
+        "a new integration, until the page shows it": record["new_integration_in_the_page_ms"],
+        "the same without a page": alone["look_ms"],
+    }
+    rows = [[name, *(f"{time[part]:.0f}" for part in ("median", "least", "most"))] for name, time in times.items()]
+    device, load = record["device"], record["load_average"]
+    note = (
+        f"Bundled model, {device}, load average {load}, by `{record['command']}`. "
+        f"{alone['integrations']} integrations left {alone['memory_growth_mib']:g} MiB in memory."
+    )
+    return table(("milliseconds", "median", "least", "most"), rows) + "\n\n" + note
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "first": first_table,
     "records": records_table,
@@ -320,6 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "objectives": objectives_table,
     "compared": compared_table,
     "prices": prices_table,
+    "explorer": explorer_table,
 }
 
 

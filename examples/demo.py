@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from drawings import DRAWINGS
 from odevit import load
+from odevit.film.drawings import DRAWINGS
 from odevit.look import COLOURS, finish
 from odevit.model import Askable
 

@@ -25,6 +25,7 @@ OVERVIEW = """odevit makes depth continuous: Vision Transformers as ordinary dif
   odevit explore IMAGE...   films of the attention over integration time: GIF, MP4
   odevit predict IMAGE...   classify images with the bundled model or model=RUN
   odevit compare            systems of the family on the same data, budget, updates and batches: one page
+  odevit serve              the explorer: watch an image move through depth, in the browser
   odevit info               versions, devices, and everything that has a name
 
 For example:

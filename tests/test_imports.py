@@ -23,6 +23,7 @@ ORDER = [
     {"distill"},
     {"report", "film"},
     {"contest"},
+    {"app"},
     {"cli"},
     {"odevit"},  # the package itself, which offers what is below
 ]

@@ -58,6 +58,7 @@ def test_the_wheel_holds_the_package_its_licence_and_its_types(wheel):
     assert modules <= set(names)
     assert {"odevit_command.py", "odevit/cli/help.json", "odevit/conf/experiment/fast/cifar10.yaml"} <= set(names)
     assert "odevit/bundled/cifar10/model.safetensors" in names
+    assert "odevit/app/front/explorer.js" in names
     assert not any(name.startswith("tests/") for name in names)
 
 

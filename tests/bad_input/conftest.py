@@ -13,6 +13,7 @@ import pytest
 import yaml
 from PIL import Image
 
+import odevit.app.serving
 import odevit.film
 import odevit.hub
 import odevit.report
@@ -90,6 +91,7 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
     # By its name: the package offers a function that is called like the module.
     monkeypatch.setattr(sys.modules["odevit.report.analyse"], "Study", begin)
     monkeypatch.setattr(odevit.film, "write", begin)
+    monkeypatch.setattr(odevit.app.serving, "begin", begin)
     monkeypatch.setattr(odevit.train.compose, "compose", composed)
     monkeypatch.setattr(odevit.train.compose, "store_schema", stored)
 

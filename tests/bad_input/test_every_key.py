@@ -23,6 +23,7 @@ BASE = {
     "explore": ["picture.png", "model=run"],
     "predict": ["picture.png", "model=run"],
     "info": [],
+    "serve": ["model=run", "port=0"],
     "compare": ["systems=vit", "seeds=0", "data=pictures", "updates=1", "device=cpu", "out=out", "train.batch_size=4"],
 }
 """A command of each verb that works."""

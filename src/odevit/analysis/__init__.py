@@ -7,6 +7,8 @@ from odevit.analysis.contraction import Radius as Radius
 from odevit.analysis.contraction import contraction_radius as contraction_radius
 from odevit.analysis.fitted_grid import FittedGrid as FittedGrid
 from odevit.analysis.fitted_grid import fit_grid as fit_grid
+from odevit.analysis.growth import Growth as Growth
+from odevit.analysis.growth import local_growth as local_growth
 from odevit.analysis.guidance import Guided as Guided
 from odevit.analysis.guidance import guided as guided
 from odevit.analysis.lipschitz import Estimate as Estimate
@@ -22,5 +24,8 @@ from odevit.analysis.lyapunov import divergence_step as divergence_step
 from odevit.analysis.lyapunov import lyapunov_spectrum as lyapunov_spectrum
 from odevit.analysis.lyapunov import lyapunov_time as lyapunov_time
 from odevit.analysis.lyapunov import maximal_exponent as maximal_exponent
+from odevit.analysis.perturbation import Parting as Parting
+from odevit.analysis.perturbation import perturb_patch as perturb_patch
+from odevit.analysis.plane import Plane as Plane
 from odevit.analysis.untouched import untouched as untouched
 from odevit.objectives import mass_threshold as mass_threshold

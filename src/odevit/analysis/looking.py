@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +32,15 @@ class AttentionPath:
         heads: [time, batch, head, row, column] on the grid of patches.
         states: the states that the maps were made from; for a layer, its input.
         query: who looks, in words: "CLS", "mean of patches" or "weighted mean of patches".
+        rolled: sum_i w_i R_ij [time, batch, row, column], R the rollout of all maps up to and with this one; when asked
+            for.
     """
 
     times: tuple[float, ...]
     heads: Tensor
     states: tuple[Tokens, ...]
     query: str
+    rolled: Tensor | None = None
 
     @property
     def mean(self) -> Tensor:
@@ -53,6 +57,7 @@ def attention_over_time(
     steps: int | None = None,
     horizon: float | None = None,
     solver: str | Solver | None = None,
+    rolled: bool = False,
 ) -> AttentionPath:
     """a(t_n) at t_0, ..., t_N: one map for each state of the trajectory, the last one included.
 
@@ -65,6 +70,7 @@ def attention_over_time(
         pixels: normalised images [batch, channel, height, width].
         way: how to integrate; the model's own unless given.
         steps, horizon, solver: exceptions to that way.
+        rolled: whether the rollout of the maps is wanted too; a step h leaves the share 1 / (1 + h) where it is.
     """
     assert isinstance(model, nn.Module)  # every Askable is one
     with untouched(model):
@@ -73,23 +79,41 @@ def attention_over_time(
         if not solution.ok:
             raise ValueError(solution.status)
         maps = (_first_map(dynamics, state, t) for state, t in zip(solution.states, solution.times, strict=True))
-        return attention_path(solution.times, solution.states, maps, model.layout(*pixels.shape[-2:]), model.reading)
+        kept = [1.0 / (1.0 + later - t) for t, later in pairwise(solution.times)]
+        kept.append(kept[-1])  # the map at the end has no step of its own
+        layout = model.layout(*pixels.shape[-2:])
+        return attention_path(
+            solution.times, solution.states, maps, layout, model.reading, residual=kept if rolled else None
+        )
 
 
 def attention_path(
-    times: Iterable[float], states: Sequence[Tokens], maps: Iterable[AttentionMap], layout: TokenLayout, reader: Reader
+    times: Iterable[float],
+    states: Sequence[Tokens],
+    maps: Iterable[AttentionMap],
+    layout: TokenLayout,
+    reader: Reader,
+    *,
+    residual: Sequence[float] | None = None,
 ) -> AttentionPath:
     """a_j = sum_i w_i P_ij over the patches j, of states and the map that each of them makes, see `AttentionPath`.
 
     The states have the width that `reader` expects. Maps are taken one after the other: from a generator, only one is
-    alive at a time.
+    alive at a time. With `residual`, one share for each map, they are rolled out as well, see `rollout`.
     """
     rows, query = [], ""
-    for state, attention in zip(states, maps, strict=True):
+    rolls: list[Tensor] = []
+    rolled: Tensor | None = None
+    for n, (state, attention) in enumerate(zip(states, maps, strict=True)):
         weights, query = reader(state)
         row = torch.einsum("bi,bhij->bhj", weights.to(attention), attention)
         rows.append(row[..., layout.patches].unflatten(-1, layout.grid))
-    return AttentionPath(tuple(map(float, times)), torch.stack(rows), tuple(states), query)
+        if residual is not None:
+            rolled = _rolled_on(rolled, attention, residual[n])
+            row = torch.einsum("bi,bij->bj", weights.to(rolled), rolled)
+            rolls.append(row[..., layout.patches].unflatten(-1, layout.grid))
+    whole = torch.stack(rolls) if rolls else None
+    return AttentionPath(tuple(map(float, times)), torch.stack(rows), tuple(states), query, whole)
 
 
 def rollout(maps: Iterable[AttentionMap], residual: float | Sequence[float] = 0.5) -> Tensor:
@@ -112,17 +136,26 @@ def rollout(maps: Iterable[AttentionMap], residual: float | Sequence[float] = 0.
         )
     if not all(0.0 <= share <= 1.0 for share in shares):
         raise ValueError(f"residual={residual}; expected shares from 0 to 1: a step of the size h has 1 / (1 + h)")
-    identity = torch.eye(maps[0].shape[-1], device=maps[0].device, dtype=maps[0].dtype)
-    rolled = identity.expand(len(maps[0]), -1, -1)
+    rolled: Tensor | None = None
     for attention, share in zip(maps, shares, strict=True):
-        rolled = (share * identity + (1.0 - share) * attention.mean(dim=1)) @ rolled
+        rolled = _rolled_on(rolled, attention, share)
+    assert rolled is not None  # there is at least one map
     return rolled
 
 
+def _rolled_on(rolled: Tensor | None, attention: AttentionMap, share: float) -> Tensor:
+    """A R, A = r I + (1 - r) mean_h P; A alone at the beginning."""
+    identity = torch.eye(attention.shape[-1], device=attention.device, dtype=attention.dtype)
+    onward = share * identity + (1.0 - share) * attention.mean(dim=1)
+    return onward if rolled is None else onward @ rolled
+
+
 def _first_map(dynamics: Dynamics, state: Tokens, t: float) -> AttentionMap:
-    """P(x), the first map that one evaluation of the field makes."""
+    """P(x), the first map that one evaluation of the field makes; what comes after it in the field is not computed."""
     seen: list[AttentionMap] = []
-    dynamics.observed_by(seen.append).forcing(state, t)
-    if not seen:
-        raise ValueError("the field makes no attention maps; expected one with attention, such as VectorField")
-    return seen[0]
+    watched = dynamics.observed_by(seen.append)
+    for name in watched.components:
+        watched.component(name, state, t)
+        if seen:
+            return seen[0]
+    raise ValueError("the field makes no attention maps; expected one with attention, such as VectorField")

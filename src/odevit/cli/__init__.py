@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odevit.cli.picturing import explore as explore
     from odevit.cli.recipes import distill as distill
     from odevit.cli.recipes import train as train
+    from odevit.cli.showing import serve as serve
     from odevit.cli.words import Verb
 
 
@@ -35,6 +36,7 @@ HOMES = {
     "explore": "picturing",
     "predict": "answering",
     "compare": "contending",
+    "serve": "showing",
     "info": "informing",
 }
 """Verb -> its module, which is loaded with the first use of the verb."""

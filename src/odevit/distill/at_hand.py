@@ -16,13 +16,19 @@ def teacher_of(run: str | os.PathLike[str]) -> Teacher | None:
 
     None for a run without a teacher, or where its teacher is not at hand; nothing is downloaded.
     """
+    source = name_of_teacher(run)
+    return None if source is None else Teacher(source)
+
+
+def name_of_teacher(run: str | os.PathLike[str]) -> str | None:
+    """The folder or the hub's id that `teacher_of` would load; None where there is none, or none at hand."""
     folder = Path(run)
     if (folder / "teacher/config.json").is_file():
-        return Teacher(folder / "teacher")
+        return str(folder / "teacher")
     # Only a distillation has an alignment; the recipe of a classifier may name a teacher for its head alone.
     settings = read_recipe(run)
     named = settings.get("teacher") if "alignment" in settings else None
-    return Teacher(named) if named and _is_at_hand(named) else None
+    return str(named) if named and _is_at_hand(named) else None
 
 
 def _is_at_hand(source: str) -> bool:

@@ -90,6 +90,22 @@ def tell(
     """
     way, pixels = way or model.way, model.pixels_of(picture)
     path = attention_over_time(model, pixels, way.times(beyond))
+    return story_of(model, picture, name, path, way, teacher=teacher, shares=shares)
+
+
+@torch.no_grad()
+def story_of(
+    model: Askable,
+    picture: Image.Image,
+    name: str,
+    path: AttentionPath,
+    way: Way,
+    *,
+    teacher: Teacher | None = None,
+    shares: Sequence[float] | None = None,
+) -> Story:
+    """The story of one image whose path is known already; `way` says where its horizon is."""
+    pixels = model.pixels_of(picture)
     with untouched(model):
         probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
     layers: Tensor | None = None

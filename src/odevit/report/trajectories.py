@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
+from odevit.analysis.plane import Plane
 from odevit.analysis.rest import FAR
 from odevit.look import COLOURS, GREY, distinct, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
@@ -93,17 +94,9 @@ def pca_paths(student_states: Tensor, teacher_states: Tensor) -> Paths:
             f"the student's states are {list(student_states.shape)}, the teacher's {list(teacher_states.shape)}; "
             "expected [step, image, dim] and [layer, image, dim] of the same images and width: choose one token"
         )
-    together = torch.cat([student_states, teacher_states]).double()
-    centred = together - together.mean(dim=(0, 1))
-    _, lengths, axes = torch.linalg.svd(centred.flatten(0, 1), full_matrices=False)
-    if len(axes) < 2:
-        raise ValueError("one state, or one dimension, spans no plane; expected at least two of each")
-    # The sign of an axis is arbitrary; the same states must not be drawn mirrored the next time.
-    largest = axes[:2].gather(1, axes[:2].abs().argmax(dim=1, keepdim=True))
-    flat = (centred @ (axes[:2] * largest.sign()).T).float().transpose(0, 1)
-    shares = lengths.square() / lengths.square().sum().clamp_min(1e-30)
-    steps = len(student_states)
-    return Paths(flat[:, :steps], flat[:, steps:], (float(shares[0]), float(shares[1])))
+    plane = Plane.through(student_states, teacher_states)
+    student, teacher = (plane.points(states).transpose(0, 1) for states in (student_states, teacher_states))
+    return Paths(student, teacher, plane.explained)
 
 
 def classified(state: Tensor, layout: TokenLayout) -> Tensor:

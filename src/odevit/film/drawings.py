@@ -8,7 +8,9 @@ SIZE = 128
 WINDOW, TYRE = (170, 205, 225), (25, 25, 25)
 
 
-def canvas(sky: tuple[int, int, int], ground: tuple[int, int, int] | None = None, horizon: int = 94):
+def canvas(
+    sky: tuple[int, int, int], ground: tuple[int, int, int] | None = None, horizon: int = 94
+) -> tuple[Image.Image, ImageDraw.ImageDraw]:
     image = Image.new("RGB", (SIZE, SIZE), sky)
     pen = ImageDraw.Draw(image)
     if ground is not None:

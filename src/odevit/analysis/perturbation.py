@@ -1,0 +1,131 @@
+"""d(t) = |x'(t) - x(t)|: two paths that begin apart in one patch, and whether they meet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from odevit.analysis.untouched import untouched
+from odevit.errors import ConfigError, number
+from odevit.model import Askable
+from odevit.objectives.vectors import random_normal
+from odevit.solver import Way, solve
+from odevit.tokens import Pixels, TokenLayout, Tokens
+
+KINDS = ("token", "picture")
+"""What is changed: the patch's token at t = 0, or the patch of the picture itself."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Two paths and the distance d(t) = |x'(t) - x(t)| between them, over all tokens.
+
+    Args:
+        kind: `token`: x' obeys the same equation from another start, so that a contracting field lets the two meet.
+            `picture`: x' belongs to another image; with a leak it has an equation and a rest point of its own.
+        times: t_0, ..., t_N.
+        states, others: x(t_n) and x'(t_n).
+        distance: d(t_n) [time].
+        size: |x(t_n)| [time], which says how much a distance is.
+    """
+
+    kind: str
+    times: tuple[float, ...]
+    states: tuple[Tokens, ...]
+    others: tuple[Tokens, ...]
+    distance: Tensor
+    size: Tensor
+
+    @property
+    def rate(self) -> float:
+        """1/t log( d(t) / d(0) ) at the end: the growth rate of this one perturbation; minus infinity if they meet."""
+        first, last = float(self.distance[0]), float(self.distance[-1])
+        if first <= 0.0:
+            return 0.0
+        return math.log(last / first) / self.times[-1] if last > 0.0 else -math.inf
+
+    @property
+    def meets(self) -> bool:
+        """Whether the paths end nearer to each other than they began."""
+        return bool(self.distance[-1] < self.distance[0])
+
+
+@torch.no_grad()
+def perturb_patch(
+    model: Askable,
+    pixels: Pixels,
+    patch: tuple[int, int],
+    way: Way | None = None,
+    *,
+    kind: str = "token",
+    strength: float = 1.0,
+    seed: int = 0,
+) -> Parting:
+    """The path of an image, and the path that begins apart from it in one patch.
+
+    Args:
+        model: a model with a trajectory.
+        pixels: one normalised image [1, channel, height, width].
+        patch: its row and column on the grid of patches.
+        way: how to integrate both; the model's own unless given.
+        kind: `token` adds strength * |x_j| in a random direction to the patch's token at t = 0; `picture` replaces the
+            patch by a mixture of itself and the image's mean colour, of which `strength`, at most 1, is the colour.
+        strength: how much.
+        seed: of the random direction.
+    """
+    way, layout = way or model.way, model.layout(*pixels.shape[-2:])
+    _check(layout, pixels, patch, kind, strength)
+    with untouched(model):
+        x0 = model.embed(pixels)
+        if kind == "token":
+            equation, start = model.field.dynamics(x0), _nudged(x0, layout, patch, strength, seed)
+        else:
+            start = model.embed(_covered(pixels, layout, patch, strength))
+            equation = model.field.dynamics(start)
+        along = model.depth(x0, way, save="all")
+        options = {"solver": way.method, "steps": way.steps, "t1": float(way.horizon), "grid": way.grid}
+        other = solve(equation, start, **options, save="all")  # type: ignore[arg-type]
+    for solution in (along, other):
+        solution.require("a path of the two")
+    apart = torch.stack(
+        [(there - here).double().norm() for here, there in zip(along.states, other.states, strict=True)]
+    )
+    size = torch.stack([state.double().norm() for state in along.states])
+    return Parting(kind, tuple(map(float, along.times)), along.states, other.states, apart.cpu(), size.cpu())
+
+
+def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: str, strength: float) -> None:
+    rows, columns = layout.grid
+    problems = []
+    if len(pixels) != 1:
+        problems.append(f"{len(pixels)} images; expected one")
+    if not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+        problems.append(f"patch={patch}; expected a row and a column of the {rows} x {columns} patches")
+    if kind not in KINDS:
+        problems.append(f"kind={kind!r}; expected one of {', '.join(KINDS)}")
+    problems += number(above=0, most=1 if kind == "picture" else 100).problem("strength", strength)
+    if problems:
+        raise ConfigError("perturb_patch", problems)
+
+
+def _nudged(x0: Tokens, layout: TokenLayout, patch: tuple[int, int], strength: float, seed: int) -> Tokens:
+    """x0 with strength * |x_j| u added to the token j of the patch, u a random unit vector."""
+    token = layout.patches.start + patch[0] * layout.grid[1] + patch[1]
+    direction = random_normal((x0.shape[-1],), seed).to(x0)
+    nudged = x0.clone()
+    nudged[:, token] += strength * x0[:, token].norm() * direction / direction.norm()
+    return nudged
+
+
+def _covered(pixels: Pixels, layout: TokenLayout, patch: tuple[int, int], strength: float) -> Pixels:
+    """The image with its mean colour over one patch."""
+    (row, column), (rows, columns) = patch, layout.grid
+    height, width = pixels.shape[-2:]
+    down = slice(row * height // rows, (row + 1) * height // rows)
+    along = slice(column * width // columns, (column + 1) * width // columns)
+    covered = pixels.clone()
+    covered[..., down, along] = torch.lerp(pixels[..., down, along], pixels.mean(dim=(-2, -1), keepdim=True), strength)
+    return covered
