@@ -36,7 +36,7 @@ format: $(READY) ## let ruff write the layout, and the verbs their help
 
 # The variable silences an advertisement, which would look like a warning.
 docs: $(READY)   ## build the documentation into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html, or run $(BIN)/mkdocs serve to search in it as well."
 
 wheel: $(READY)  ## build the wheel into dist/
