@@ -6,6 +6,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # One thread a process: two OpenMP pools that spin against each other are many times slower than one.
+# What is imported is compiled once, and not by every process that a test starts: that would take longer than the tests.
+unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: demo test check format docs wheel clean help

@@ -13,7 +13,14 @@ from odevit.contest.standings import HEAD, cells, ranked
 from odevit.contest.standings import markdown as table
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/distillation.md", "docs/systems.md", "docs/limits.md", "docs/explorer.md")
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/distillation.md",
+    "docs/systems.md",
+    "docs/limits.md",
+    "docs/explorer.md",
+)
 FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
