@@ -241,7 +241,8 @@ def test_two_models_and_a_student_beside_its_teacher(visit):
     expect(page.locator(".xp-side")).to_have_count(1)
 
 
-def test_downloads(visit, tmp_path):
+def test_downloads(visit, tmp_path, monkeypatch):
+    monkeypatch.setattr("odevit.app.explorer.FILM_FRAMES", 3)  # the server is a thread of this process
     page = visit("?model=runs/small&row=1&column=1")
     expect(page.locator("[data-card=parting] .told")).to_contain_text("The two paths")
     settled(page)

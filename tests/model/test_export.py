@@ -11,8 +11,15 @@ FIXED = [name for name in SOLVERS if issubclass(SOLVERS[name], FixedStepSolver)]
 VARIANTS = [
     # A Runge-Kutta method, a splitting, an exponential one, each with another attention; the other solvers and
     # attentions are exported in test_registry.
-    {"solver": "rk4", "attention": "cosine"},
-    {"solver": "strang", "attention": "l2", "tokenizer": "conv", "pooling": "attention", "use_cls_token": False},
+    {"solver": "rk4", "steps": 1, "attention": "cosine"},
+    {
+        "solver": "strang",
+        "steps": 1,
+        "attention": "l2",
+        "tokenizer": "conv",
+        "pooling": "attention",
+        "use_cls_token": False,
+    },
     {"solver": "exponential_heun", "attention": "hopfield", "time_conditioned": True},
     {"depth": "stacked"},
     {"knots": 2},

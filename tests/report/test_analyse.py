@@ -98,7 +98,9 @@ def test_a_section_is_one_new_file(data, tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("norms", tmp_path / "norms.py")
     with SECTIONS.restored():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-        found = analyse(model_folder(tmp_path / "run", leak=1.0), data=str(data), limit=3, sizes=FEW)
+        run, out = model_folder(tmp_path / "run", leak=1.0), tmp_path / "elsewhere"
+        found = analyse(run, data=str(data), limit=3, sizes=FEW, out=out)
+    assert found.folder == out
     assert found.numbers["norms"]["images"] == 3
     page = found.page.read_text()
     places = [
@@ -228,7 +230,6 @@ def test_a_bundled_model_is_not_shadowed_by_its_report(data, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     found = analyse("tiny", data=str(data), limit=2, sizes=FEW)
     assert found.page.resolve() == tmp_path / "analysis-tiny/report.html"
-    assert analyse("tiny", data=str(data), limit=2, sizes=FEW, out="elsewhere").folder == Path("elsewhere")
 
 
 def test_a_splitting_is_shown_and_not_held_against_the_model(tmp_path, data):

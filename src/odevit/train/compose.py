@@ -160,6 +160,11 @@ def types_of(kind: type[Any], config: Any, prefix: str = "") -> dict[str, Any]:
     return types
 
 
+@cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
 def _file_problems(root: str, group: str) -> list[str]:
     key, _, value = group.partition("=")
     try:
@@ -182,7 +187,7 @@ def _set(config: Any, word: str, types: Mapping[str, Any]) -> list[str]:
         if str in parts and not is_quoted and not (bool in parts and text.lower() in ("true", "false")):
             value: Any = None if NoneType in parts and text in ("null", "none") else text
         else:
-            override = OverridesParser.create().parse_override(word)
+            override = _parser().parse_override(word)
             if override.is_sweep_override():
                 return [f"{word} names several values; odevit train --multirun trains with each of them"]
             value = override.value()
