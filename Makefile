@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test check format docs wheel clean help
+.PHONY: demo test compiled check format docs wheel clean help
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,8 +23,13 @@ demo: $(READY)   ## see a model at work, then turn a ViT into an equation (four 
 	@$(ONE_THREAD) $(BIN)/python examples/student.py runs/demo
 	@echo "Teacher and student in pictures: runs/demo/report.html"
 
-test: $(READY) check   ## lint, types and the whole test suite
+test: $(READY)   ## lint, types and the whole test suite
+	@$(MAKE) --no-print-directory -j 2 check compiled
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile -q  # what the tests of a file share is made once
+
+# While one core checks types, the other compiles what the tests import; what is wrong there the tests will say.
+compiled: $(READY)
+	@$(ONE_THREAD) $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 check: $(READY)  ## lint and types
 	@$(BIN)/ruff check .
