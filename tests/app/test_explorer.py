@@ -1,6 +1,7 @@
 """What the page is told: right numbers, plain sentences, and the same for ten who ask at once."""
 
 import base64
+import gc
 import json
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,17 @@ def test_ten_at_once_get_the_answers_they_get_alone(explorer):
     with ThreadPoolExecutor(10) as users:
         together = users.map(lambda picture: explorer.look({**FROG, "picture": picture})["probabilities"], pictures)
     assert list(together) == alone
+
+
+def test_two_hundred_integrations_leave_no_tensor_behind(explorer):
+    def left(times):
+        for steps in range(1, times + 1):
+            explorer.look({"model": "runs/small", "picture": "frog", "steps": 1 + steps % 5})
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    first = left(5)  # what is made once, and kept
+    assert left(200) <= first
 
 
 def test_figures_are_files(explorer):
