@@ -7,6 +7,8 @@ import socket
 import time
 from importlib.util import find_spec
 
+import torch
+
 from odevit.app.explorer import Explorer
 from odevit.app.shelf import Shelf
 from odevit.errors import ConfigError, whole
@@ -44,6 +46,9 @@ def begin(explorer: Explorer, host: str, port: int) -> None:
     """Serve until interrupted."""
     from odevit.app.gradio_page import launch
 
+    if "OMP_NUM_THREADS" not in os.environ:
+        # The server and the browser need cores as well, and threads that wait for each other by spinning are slow.
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     _, address, _ = launch(explorer, server_name=host, server_port=port or free_port(host), prevent_thread_lock=True)
     print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
     try:

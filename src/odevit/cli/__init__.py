@@ -44,6 +44,10 @@ HOMES = {
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 """How torch's allocators say it."""
 
+GOES_ON = {"compare": "; typed again, it goes on"}
+GOES_ON |= dict.fromkeys(("train", "distill"), "; the run goes on with resume=true")
+"""What to do after an interruption."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb. Errors of use are one sentence on standard error, not a traceback."""
@@ -76,8 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        how = "typed again, it goes on" if name == "compare" else "a training run goes on with resume=true"
-        print(f"odevit {name}: interrupted; {how}", file=sys.stderr)
+        print(f"odevit {name}: interrupted{GOES_ON.get(name, '')}", file=sys.stderr)
         return 130
 
 
