@@ -183,6 +183,34 @@ def test_gradients_reach_every_knot(kind):
 
 
 @pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("solver", ["lie_trotter", "rk4"])
+def test_all_weights_at_once_are_blended_as_one_by_one(kind, solver, monkeypatch):
+    field, x = FIELDS[kind](), tokens()
+    assert (field._flattened() is None) == (kind == "constant"), "pieces have nothing to blend"
+
+    def answer():
+        state = solve(field, x, solver=solver, steps=7, t1=1.2 * T).state
+        return state, torch.autograd.grad(state.square().mean(), list(field.parameters()))
+
+    state, gradients = answer()
+    monkeypatch.setattr(KnottedField, "_flattened", lambda self: None)
+    one_by_one, wanted = answer()
+    assert torch.equal(state, one_by_one)
+    for a, b in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_weights_of_two_kinds_are_blended_one_by_one():
+    field = knotted()
+    field.knots.to(torch.float32)
+    for knot in field.knots:
+        knot.components["mlp"].double()
+    assert field._flattened() is None
+    with torch.no_grad():
+        assert knotted()._flattened() is None, "without gradients they are kept blended"
+
+
+@pytest.mark.parametrize("kind", FIELDS)
 def test_recomputed_steps_and_the_adjoint_give_the_same_gradients(kind):
     pytest.importorskip("torchdiffeq")
     field, x = FIELDS[kind](), tokens()

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.field.knots import Change, KnottedField, Place, Timetable, named_weights
+from odevit.field.flattened import Place
+from odevit.field.knots import Change, KnottedField, Timetable, named_weights
 from odevit.field.norm import time_features
 from odevit.field.vector_field import VectorField
 
@@ -65,6 +66,10 @@ class HyperField(KnottedField):
             f"{self._knot(0).describe('x; W(t)')}, W(t) a sum of {1 + len(self.changes)} weights by a network of t, "
             f"held from t = {horizon:g} on"
         )
+
+    def _flattened(self) -> None:
+        # There is nothing between knots: a sum by a network of the time, and no lerp.
+        return None
 
     def _weights(self, place: Place, change: Place) -> dict[str, Tensor]:
         weights = named_weights(self._knot(0))

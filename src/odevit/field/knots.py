@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odevit.field.dynamics import Component, Dynamics, Field
+from odevit.field.flattened import FlatKnots, Place, Weights, can_be_flattened
 from odevit.field.vector_field import Branch, VectorField
 from odevit.tokens import Tokens
 
@@ -18,9 +19,6 @@ BLENDS = ("linear", "constant")
 KEPT = 64
 """How many fields between the knots are kept for the next call, at most."""
 
-Weights = Mapping[str, Tensor]
-Place = tuple[int, float]
-"""k and w: a share w of the way from knot k to the next one."""
 Made = dict[Any, VectorField]
 """Fields between the knots, by their places."""
 M = TypeVar("M", bound=nn.Module)
@@ -157,7 +155,7 @@ class KnottedField(Field):
 
     def dynamics(self, x0: Tokens) -> Dynamics:
         masks = {name: branch.draw_masks(x0, branch.rotation(x0)) for name, branch in self._knot(0).branches()}
-        kept = self._shelf()
+        kept, flat = self._shelf(), self._flattened()
 
         def during(middle: float | None) -> dict[str, Component]:
             # What a step makes it may use again. Longer than that weights with a gradient are not kept: a step that is
@@ -166,7 +164,7 @@ class KnottedField(Field):
 
             def part(name: str) -> Component:
                 def component(x: Tensor, t: float, observer: Any) -> Tensor:
-                    branch = self._blended(t, _usable(kept, made), middle).components[name]
+                    branch = self._blended(t, _usable(kept, made), middle, flat).components[name]
                     return cast(Branch, branch)(x, t, observer, *masks[name])
 
                 return component
@@ -211,7 +209,9 @@ class KnottedField(Field):
     def _knot(self, k: int) -> VectorField:
         return cast(VectorField, self.knots[k])
 
-    def _blended(self, t: float, made: Made | None, middle: float | None = None) -> VectorField:
+    def _blended(
+        self, t: float, made: Made | None, middle: float | None = None, flat: FlatKnots | None = None
+    ) -> VectorField:
         """The field at time t, or in the piece around `middle`: one of `made`, or a new one."""
         time = middle if middle is not None and self.timetable.blend == "constant" else t
         place = self.timetable(time)
@@ -221,7 +221,7 @@ class KnottedField(Field):
         key = (place, change, torch.is_grad_enabled())
         field = None if made is None else made.get(key)
         if field is None:
-            field = with_weights(self._knot(place[0]), self._weights(place, change))
+            field = with_weights(self._knot(place[0]), (flat or self._weights)(place, change))
             if made is not None:
                 if len(made) >= KEPT:
                     made.clear()
@@ -236,10 +236,23 @@ class KnottedField(Field):
                 weights[name] = weights[name] + added.view_as(weights[name])
         return weights
 
+    def _flattened(self) -> FlatKnots | None:
+        """The weights as vectors, for a trajectory with gradients to them; without gradients they are kept blended."""
+        weights = list(self.parameters())
+        wanted = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
+        if not wanted or self._jumps or torch.compiler.is_compiling() or not can_be_flattened(weights):
+            return None
+        knots = [named_weights(knot) for knot in self.knots]
+        return FlatKnots(knots, [cast(Change, change).weights(knots[0]) for change in self.changes])
+
+    @property
+    def _jumps(self) -> bool:
+        """Whether there is nothing to blend."""
+        return self.timetable.blend == "constant" and not self.changes
+
     def _shelf(self) -> _Kept | None:
         """What was kept for this call: blended weights are made once for all who ask for the same."""
-        jumps = self.timetable.blend == "constant" and not self.changes  # and has nothing to blend
-        if jumps or self.training or torch.compiler.is_compiling():
+        if self._jumps or self.training or torch.compiler.is_compiling():
             return None
         if torch.is_grad_enabled():
             # Who asks for gradients may change the weights, and a fused optimiser does so without a trace.
