@@ -84,6 +84,21 @@ def test_a_way_that_ends_before_the_last_layer_is_refused():
         made()(tiny_images(), way=Way("lie_trotter", 6, 1.5))
 
 
+@pytest.mark.parametrize("scale", ["none", "state", "increment"])
+def test_a_compiled_error_is_the_same_error(scale):
+    step = made(DistillObjective(scale=scale, patches=0.5))
+    pixels = tiny_images(3)
+    gradients = []
+    for compiled in (False, True):
+        if compiled:
+            step.compile_error(backend="aot_eager")
+        step.zero_grad()
+        step(pixels).loss.backward()
+        gradients.append([weight.grad.clone() for weight in step.student.field.parameters()])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
 def test_forced_stretches_start_at_the_teachers_states():
     network, images = made(DistillObjective(logits=0.0, forced=0.5)), tiny_images()
     layers = network.teacher.states(images)

@@ -113,6 +113,7 @@ class DistillTask(Task[DistillRecipe]):
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
         if recipe.train.compile is True:
             teacher.compile_blocks()
+            self.network.compile_error()
         if self.place.is_main:
             self.alignment.save(self.folder.own("alignment.json"))
             student.print_summary()

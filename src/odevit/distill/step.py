@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,22 @@ from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matchin
 from odevit.solver import Save, Solution, Way, solve
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 from odevit.train.loss import BatchLoss
+
+
+def meeting_error(
+    x: Tokens, y: Tokens, before: Tokens | None, layout: TokenLayout, scale: str, weights: Mapping[str, float]
+) -> Tensor:
+    """sum_g w_g MSE(x_g, y_g) / v: the error of a student's state where it meets a layer of its teacher.
+
+    Args:
+        x, y: state of the student and of the teacher.
+        before: the teacher's state before, if v is the variance of what it has added since.
+        layout: where the student's tokens stand.
+        scale: `none` (v = 1), `state` or `increment`.
+        weights: of the groups of tokens, by name.
+    """
+    over = None if scale == "none" else [spread(y if before is None else y - before)]
+    return path_matching([x], [y], layout, over=over, **weights)["loss"]
 
 
 class Distillation(nn.Module):
@@ -52,6 +69,11 @@ class Distillation(nn.Module):
         # before a step, as the objective may be, never in forward.
         self.progress = 0.0
         self.forced = False
+        self._error: Callable[..., Tensor] = meeting_error
+
+    def compile_error(self, backend: str = "inductor") -> None:
+        """Compile the error at a layer, which would read its states a dozen times; all layers share what is made."""
+        self._error = torch.compile(meeting_error, dynamic=False, backend=backend)
 
     @property
     def teacher(self) -> Teacher:
@@ -103,9 +125,12 @@ class Distillation(nn.Module):
             states = (*self._forced(target.states, meetings, way), *states[len(meetings) :])
         if any(weights.values()):
             layers = [*meetings.values(), *(meetings[max(meetings)] for _ in held)]
-            targets = [target.states[layer] for layer in layers]
-            over = self._scales(target.states, layers)
-            parts["path"] = path_matching(states, targets, layout, over=over, **weights)["loss"]
+            before = self._before(target.states, layers)
+            errors = [
+                self._error(x, target.states[layer], earlier, layout, goal.scale, weights)
+                for x, layer, earlier in zip(states, layers, before, strict=True)
+            ]
+            parts["path"] = torch.stack(errors).mean()
         parts |= others
         loss = torch.stack([part.float() for part in parts.values()]).sum()
         return BatchLoss(loss, {name: part.detach() for name, part in parts.items()})
@@ -141,14 +166,12 @@ class Distillation(nn.Module):
             weights |= {"cls": 0.0, "others": goal.others + goal.cls}
         return weights
 
-    def _scales(self, states: tuple[Tokens, ...], layers: list[int]) -> list[Tensor] | None:
-        """What the error at each checkpoint is divided by."""
-        if self.objective.scale == "none":
-            return None
-        if self.objective.scale == "state":
-            return [spread(states[layer]) for layer in layers]
+    def _before(self, states: tuple[Tokens, ...], layers: list[int]) -> list[Tokens | None]:
+        """Where the teacher came from to each of these layers, if the error is measured by its increment."""
+        if self.objective.scale != "increment":
+            return [None] * len(layers)
         earlier = {layer: before for before, layer in pairwise([0, *dict.fromkeys(layers)])}
-        return [spread(states[layer] - states[earlier[layer]]) for layer in layers]
+        return [states[earlier[layer]] for layer in layers]
 
     def _arrival(self, way: Way) -> int:
         """The step of a way at which the student's own horizon is reached."""

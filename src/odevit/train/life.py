@@ -155,7 +155,8 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     trainer.captured = None
     trainer.accelerator.unwrap_model(task.network, keep_fp32_wrapper=False)
     for module in task.network.modules():
-        module._compiled_call_impl = None  # what comes now has other shapes, and would be compiled anew for each
+        if isinstance(module, Branch):
+            module.compiled = None  # what comes now has other shapes, and would be compiled anew for each
     load_model(task.network, str(trainer.best), device=str(device))
     task.network.eval()
     with torch.compiler.set_stance("force_eager"):
