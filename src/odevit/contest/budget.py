@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from odevit.model.configuration_equation import WIDEST
 
 NEAR = 0.02
 """A model within this share of the budget is left as it is."""
+WHOLE, WIDE = 8, 64
+"""Rows of 8 numbers are what matrix units read at once; wide models have a multiple of them, narrow ones no choice."""
 
 
 def parameters_of(settings: Mapping[str, Any]) -> int:
@@ -24,7 +27,8 @@ def fit_to_budget(settings: Mapping[str, Any], budget: int) -> dict[str, Any]:
     """What to change in a model so that it has `budget` parameters: nothing, or its width and the ratio of its MLP.
 
     First the width that comes nearest, in whole channels of every head, since the parameters grow with its square; the
-    hidden units of the MLP, of which each costs the same, then take what is left.
+    hidden units of the MLP, of which each costs the same, then take what is left. Wide models get multiples of eight
+    of both, as matrix units read them.
     """
     if near(parameters_of(settings), budget):
         return {}
@@ -34,10 +38,18 @@ def fit_to_budget(settings: Mapping[str, Any], budget: int) -> dict[str, Any]:
     def count(width: int, share: float = ratio) -> int:
         return parameters_of({**settings, "hidden_size": width, "mlp_ratio": share})
 
-    width = unit * nearest(lambda units: count(unit * units), budget, least=-(-2 // unit), most=WIDEST // unit)
+    def nearest_width(unit: int) -> int:
+        return unit * nearest(lambda units: count(unit * units), budget, least=-(-2 // unit), most=WIDEST // unit)
+
+    width = nearest_width(unit)
+    if width >= WIDE:
+        width = nearest_width(math.lcm(unit, WHOLE))
     usual = max(1, round(width * ratio))
     each = count(width, (usual + 1) / width) - count(width, usual / width)
     hidden = usual if each <= 0 else max(1, usual + round((budget - count(width, usual / width)) / each))
+    whole = WHOLE * max(1, round(hidden / WHOLE))
+    if hidden >= WIDE and near(count(width, whole / width), budget):
+        hidden = whole
     return {"hidden_size": width, "mlp_ratio": round(hidden / width, 6)}
 
 

@@ -6,13 +6,14 @@ import gc
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +30,124 @@ from odevit.train.life import run
 from odevit.train.recipe import Recipe
 
 MEASURES, LOG = "measures.json", "log.txt"
+PATIENCE = 10.0
+"""Seconds that a process has to end by itself."""
+Work = Callable[..., dict[str, Any]]
+"""(entry, quiet=...) -> result."""
 
 
-def run_all(entries: Sequence[Entry], processes: int) -> Iterator[tuple[Entry, dict[str, Any]]]:
-    """Each entry with its result, as they come: one after the other, or several processes at a time."""
+def run_all(
+    entries: Sequence[Entry], processes: int, work: Work | None = None
+) -> Iterator[tuple[Entry, dict[str, Any]]]:
+    """Each entry with its result, as they come: one after the other, or several processes at a time.
+
+    An entry whose process dies is tried once more when all others are done.
+
+    Args:
+        entries: in the order in which they are begun.
+        processes: how many are computed at a time.
+        work: `(entry, quiet=...) -> result`, a function of a module; `enter` unless given.
+    """
+    work = work or enter
     if processes == 1:
-        yield from ((entry, enter(entry)) for entry in entries)
+        yield from ((entry, work(entry)) for entry in entries)
         return
-    # Not forked: neither CUDA nor threads survive that.
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=share_cores, initargs=(processes,)
-    )
-    waiting = {pool.submit(enter, entry, quiet=True): entry for entry in entries}
+    died: dict[Entry, int] = {}
+    for entry, result in computed(entries, processes, work):
+        if isinstance(result, int):
+            died[entry] = result
+        else:
+            yield entry, result
+    # One at a time: what they most likely died of is the memory that the others took.
+    for entry, result in computed(died, 1, work):
+        yield entry, {"failure": died_twice(died[entry], result)} if isinstance(result, int) else result
+
+
+def computed(entries: Iterable[Entry], processes: int, work: Work) -> Iterator[tuple[Entry, dict[str, Any] | int]]:
+    """Each entry with its result, or with the exit code of the process that died of it; no process is left behind."""
+    left, team = deque(entries), list[Worker]()
     try:
-        for done in as_completed(waiting):
-            try:
-                yield waiting[done], done.result()
-            except BrokenProcessPool:
-                yield waiting[done], {"failure": "a process was killed, for lack of memory perhaps; type it again"}
+        while left or team:
+            while left and len(team) < processes:
+                team.append(Worker(work, processes))
+                team[-1].begin(left.popleft())
+            ready = wait([worker.pipe for worker in team])
+            for worker in [worker for worker in team if worker.pipe in ready]:
+                entry, result = worker.entry, worker.result()
+                if left and not isinstance(result, int):
+                    worker.begin(left.popleft())
+                else:  # it died, or holds memory that the others can use
+                    worker.end()
+                    team.remove(worker)
+                yield entry, result
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in team:
+            worker.process.terminate()  # each of them, before the first is waited for
+        for worker in team:
+            worker.end()
+
+
+class Worker:
+    """A process that computes entries, one after the other: to start it takes longer than to train a small model.
+
+    Args:
+        work: what is done with an entry.
+        processes: how many share the cores.
+    """
+
+    def __init__(self, work: Work, processes: int) -> None:
+        # Not forked: neither CUDA nor threads survive that.
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other_end = context.Pipe()
+        self.process = context.Process(target=answer, args=(other_end, work, processes))
+        self.process.start()
+        other_end.close()  # the process alone holds it now, and the pipe ends when that does
+
+    def begin(self, entry: Entry) -> None:
+        self.entry = entry
+        with suppress(OSError):  # a process that is gone is noticed when its result is read
+            self.pipe.send(entry)
+
+    def result(self) -> dict[str, Any] | int:
+        """What has come of the entry, or the exit code of the process that died of it; minus n is signal n."""
+        try:
+            found: dict[str, Any] = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return self.process.exitcode or 0
+        return found
+
+    def end(self) -> None:
+        """Nothing is left to do: the process ends by itself, or is killed."""
+        self.pipe.close()
+        self.process.join(PATIENCE)
+        self.process.kill()
+        self.process.join()
+
+
+def answer(pipe: Connection, work: Work, processes: int) -> None:
+    """The life of a worker's process: an entry comes, its result goes, until nobody is there to ask."""
+    # Ctrl-C in a terminal interrupts every process; it is the parent's to hear, who terminates the others once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, leave)
+    share_cores(processes)
+    with suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(work(pipe.recv(), quiet=True))
+
+
+def leave(*_: object) -> None:
+    """End a process as an interruption would: what it began is cleaned up, and its log says where it was."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def died_twice(among: int, alone: int) -> str:
+    """What is said of an entry whose process died among others, and then alone, from the two exit codes."""
+    first, second = (f"signal {-code}" if code < 0 else f"exit code {code}" for code in (among, alone))
+    return (
+        f"its process was killed twice ({first}, then {second} with no other beside it), for lack of memory perhaps; "
+        "type the command again where there is more"
+    )
 
 
 def share_cores(processes: int) -> None:
