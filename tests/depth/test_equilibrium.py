@@ -257,3 +257,16 @@ def test_options_that_make_no_sense_are_refused_by_name():
     moving = tiny_model(**RESTING, depth="equilibrium", knots=3).train()
     with pytest.raises(ConfigError, match=r"would have no gradient; train with depth='ode', or with depth.gradient"):
         moving(tiny_images())
+
+
+def test_a_search_asks_for_no_more_than_rounding_leaves():
+    depth, x0, _ = small(tolerance=1e-5)
+    depth, x0 = depth.float(), x0.float()
+    with torch.no_grad():
+        exact = depth(x0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rounded = depth(x0)
+    assert exact.residual.max() <= 1e-5
+    assert rounded.failure is None
+    assert 1e-5 < rounded.residual.max() < torch.finfo(torch.bfloat16).eps
+    assert rounded.evaluations.max() <= exact.evaluations.max()

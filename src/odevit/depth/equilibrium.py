@@ -66,7 +66,8 @@ class EquilibriumDepth(Depth):
 
     Args:
         search: how x* is found, and the implicit gradient: see `SEARCHES`.
-        tolerance: of the residual |step(x) - x| / |x|.
+        tolerance: of the residual |step(x) - x| / |x|; raised to what can be reached where the field is computed in
+            less than single precision.
         iterations: the most evaluations of the step that a search makes.
         gradient: `implicit`, by the implicit function theorem, with memory for one step; `phantom`, that of
             `phantom_steps` steps from x*; `unrolled`, no search in training, but `iterations` plain steps.
@@ -145,12 +146,13 @@ class EquilibriumDepth(Depth):
                 checkpoint=unrolled and self.gradient_checkpointing and self.field.training,
             )
         begin = near.state.detach()
-        rest = search(step_of, begin, tolerance=self.tolerance, iterations=most)
-        calm = rest.residual <= RESTLESS * self.tolerance
-        failure, notice = self._failure(rest, calm, way), None
+        tolerance = max(self.tolerance, smallest_residual(begin))
+        rest = search(step_of, begin, tolerance=tolerance, iterations=most)
+        calm = rest.residual <= RESTLESS * tolerance
+        failure, notice = self._failure(rest, calm, way, tolerance), None
         state, costs = rest.state, {}
         if learning:
-            state = near.state if unrolled else self._with_gradient(step, rest.state, calm, way)
+            state = near.state if unrolled else self._with_gradient(step, rest.state, calm, way, tolerance)
             if failure and self.field.training and calm.any():
                 failure, notice = None, failure
                 warnings.warn(NOT_LEARNED_FROM, OdeVitWarning, stacklevel=2)
@@ -177,22 +179,24 @@ class EquilibriumDepth(Depth):
     def export_problem(self, way: Way) -> str | None:
         return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
-    def _with_gradient(self, step: Callable[[Tensor], Tensor], x: Tensor, calm: Tensor, way: Way) -> Tensor:
+    def _with_gradient(
+        self, step: Callable[[Tensor], Tensor], x: Tensor, calm: Tensor, way: Way, tolerance: float
+    ) -> Tensor:
         """x*, with the gradient that was chosen; who is not at rest has none."""
         if self.gradient == "phantom":
             state = phantom(step, x, steps=self.phantom_steps, damping=self.damping)
         else:
-            state = implicit(step, x, SEARCHES[self.search], tolerance=self.tolerance, iterations=way.steps)
+            state = implicit(step, x, SEARCHES[self.search], tolerance=tolerance, iterations=way.steps)
         return torch.where(calm.view(-1, *[1] * (x.ndim - 1)), state, x)
 
-    def _failure(self, rest: FixedPoint, calm: Tensor, way: Way) -> str | None:
+    def _failure(self, rest: FixedPoint, calm: Tensor, way: Way, tolerance: float) -> str | None:
         """Who did not come to rest, as a sentence."""
         restless = int((~calm).sum())
         if restless == 0:
             return None
         return (
             f"No rest point was found for {restless} of {len(calm)} samples in {way.steps} evaluations: residuals up "
-            f"to {float(rest.residual.max()):.2g}, where {self.tolerance:g} was asked for. Their state is the one with "
+            f"to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state is the one with "
             "the smallest velocity on the way. See where they go with depth='ode' and a long horizon."
         )
 
@@ -223,3 +227,13 @@ class EquilibriumDepth(Depth):
         if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
         refuse("an equilibrium", problems)
+
+
+def smallest_residual(x: Tensor) -> float:
+    """What rounding leaves of |step(x) - x| / |x|: a search for less would go on until its evaluations are used up.
+
+    A quarter of the distance between two numbers near 1, since rounding errors of many numbers average out.
+    """
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return torch.finfo(dtype).eps / 4
