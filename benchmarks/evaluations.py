@@ -18,7 +18,6 @@ from typing import Any
 from odevit.analysis import fit_grid
 from odevit.look import finish, make_figure
 from odevit.model import load
-from odevit.model.processor import statistics_of
 from odevit.solver import FixedStepSolver, Way, make_solver
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
@@ -81,10 +80,9 @@ def main() -> None:
     limit = int(options["limit"]) if "limit" in options else None
     place, model = choose_device("cpu"), load(name)
     distilled = load(options["distilled"]) if "distilled" in options else None
-    data, seen = data_of(name, options.get("data"), model), statistics_of(model.image_processor)
-    statistics = {"mean": seen.mean, "std": seen.std, "device": place}
-    held_out = next(iter(evaluation_batches(data, "validation", 256, limit=256, **statistics)))["pixel_values"]
-    batches = evaluation_batches(data, "test", 256, limit=limit, **statistics)
+    data = data_of(name, options.get("data"), model)
+    held_out = next(iter(evaluation_batches(data, "validation", 256, limit=256, device=place)))["pixel_values"]
+    batches = evaluation_batches(data, "test", 256, limit=limit, device=place)
     asked = curves(model, distilled, held_out)
     measured = {name: measure(rows, batches) for name, rows in asked.items()}
     images = next(iter(measured.values()))[0]["images"]

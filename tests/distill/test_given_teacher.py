@@ -14,7 +14,7 @@ from odevit.cli import main
 from odevit.distill import Teacher
 from odevit.distill.distillation import compose_distillation
 from odevit.train.compose import compose_recipe
-from odevit.train.splits import read_data
+from odevit.train.splits import data_of, read_data
 
 NAMES = ("red fox", "eel", "Cat", "dog")  # not in the order of the alphabet, in which folders are read
 QUICK = ["train.epochs=1", "train.batch_size=8", "device=cpu"]
@@ -134,6 +134,12 @@ def test_predict_pipeline_onnx_and_eval_agree_on_the_names(student, place, tmp_p
     of_two = [r for r, path in zip(right, files, strict=True) if path.parent.name in ("dog", "red_fox")]
     (two,) = cli.evaluate(student, device="cpu", data=str(place / "two"))
     assert (two.score.images, two.score.top1) == (len(of_two), pytest.approx(np.mean(of_two)))
+
+
+def test_a_students_data_is_normalised_as_its_teachers(student, place):
+    model, pictures = load(student), str(place / "pictures")
+    data = data_of(student, pictures, model)
+    assert (data.mean, data.std) == ((0.5,) * 3, (0.5,) * 3), "and not with the statistics of these pictures"
 
 
 def test_a_teacher_is_scored_by_name_and_refused_where_it_knows_other_classes(place, tmp_path, capsys):

@@ -16,7 +16,6 @@ from odevit.cli.words import Verb, print_table
 from odevit.data import read_picture
 from odevit.errors import ConfigError, whole, writable
 from odevit.model import load
-from odevit.model.processor import statistics_of
 from odevit.solver import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
@@ -132,13 +131,10 @@ def evaluate(
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
     place, model = choose_device(device), load(run)
-    processor = model.image_processor
     ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
     dataset = data_of(run, data, model, cache)
     model.to(place)
-    # The pixel statistics of the model, not of the data: its weights were trained with them.
-    seen = statistics_of(processor)
-    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place, mean=seen.mean, std=seen.std)
+    batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place)
     results = []
     for way, criterion in product(ways, criteria):
         score = evaluate_batches(model, batches, way=way, stop=criterion or None)

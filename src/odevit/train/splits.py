@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from odevit.data import Batches, DataSet, load_data, make_batches, numbered_as
 from odevit.errors import ConfigError, typed_as
 from odevit.model import Askable
-from odevit.model.processor import shape_of
+from odevit.model.processor import shape_of, statistics_of
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import Recipe, device_problems, one_of
 
@@ -49,8 +50,9 @@ def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
 def data_of(run: str | os.PathLike[str], data: str | None, model: Askable, cache: str | None = None) -> DataSet:
     """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
-    Images are made by the model's image processor, labels have the numbers of its classes. Decoded images are kept in
-    the folder `cache`, for the next time.
+    Images are made by the model's image processor and normalised as it does, whatever the statistics of the data are:
+    the weights were trained with them. Labels have the numbers of the model's classes. Decoded images are kept in the
+    folder `cache`, for the next time.
     """
     settings = read_recipe(run).get("data", {})
     source = data or settings.get("source")
@@ -61,6 +63,8 @@ def data_of(run: str | os.PathLike[str], data: str | None, model: Askable, cache
     kept = ("validation", "split_seed", "skip_unreadable", *columns)
     options = {key: settings[key] for key in kept if key in settings}
     dataset = load_data(source, processor=model.image_processor, cache=cache, **options)
+    seen = statistics_of(model.image_processor)
+    dataset = replace(dataset, mean=seen.mean, std=seen.std)
     remedy = "give data of the classes that the model knows with data="
     return numbered_as(dataset, model.classes, f"the head of {os.fspath(run)}", remedy)
 
