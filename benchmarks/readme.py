@@ -24,7 +24,8 @@ PAGES = (
 FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", "distill-dinov2s-cifar100")
+STUDENTS = ("distill-dinov2s-cifar100", "distill-dinov2s-cifar100-knots1", "distill-dinov2s-cifar100-knots4")
+SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *STUDENTS)
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
     "plain": "Lie-Trotter, no leak, always 12 steps",
@@ -251,10 +252,47 @@ def objectives_table() -> str:
     return table(head, rows)
 
 
+def students_table() -> str:
+    """What students of one real teacher keep of it."""
+    head = ["record", "parameters", "seconds", "epochs", "top-1", "of its teacher's", "agreement"]
+    rows = []
+    for name in STUDENTS:
+        record = read(name, "record.json")
+        rows.append(
+            [
+                f"[{name}](../records/{name}/record.json)",
+                f"{record['params'] / 1e6:.2f}M",
+                f"{record['seconds']:.0f}",
+                f"{record['epochs']:.0f}",
+                f"{record['top1']:.2%}",
+                f"{record['top1'] / record['teacher_top1']:.1%}",
+                f"{record['agreement']:.2%}",
+            ]
+        )
+    return table(head, rows)
+
+
+def any_way_table() -> str:
+    """The same students asked in other ways: points lost, and answers that are others."""
+    reports = [
+        read(name, "any_way-cpu.json") for name in STUDENTS if (ROOT / "records" / name / "any_way-cpu.json").exists()
+    ]
+    own = reports[0]["ways"][0]
+    rows = []
+    for numbers in zip(*(report["ways"] for report in reports), strict=True):
+        way = numbers[0]
+        cells = [f"{w['top1']:.1%}, {-w['lost']:+.1f} ± {w['lost_error']:.1f}, {w['changed']:.1f}%" for w in numbers]
+        stretch = way["horizon"] / own["horizon"]
+        far = "" if stretch == 1 else f", {stretch:g} x the horizon"
+        rows.append([f"{way['solver']}, {way['steps']} steps{far}", f"{way['nfe']:g}", *cells])
+    head = ["way", "NFE", *(f"`{report['model']}`" for report in reports)]
+    return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
+
+
 def prices_table() -> str:
     """What an equation costs in accuracy: against its teacher, or against a model without that quality."""
     dino, vit, free, attractor, settled = (
-        "distill-dinov2s-cifar100",
+        "distill-dinov2s-cifar100-knots4",
         "distill-cifar100",
         "without-attractor-cifar10",
         "fast-cifar10",
@@ -344,6 +382,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "anytime": anytime_table,
     "equilibrium": equilibrium_table,
     "objectives": objectives_table,
+    "students": students_table,
+    "any_way": any_way_table,
     "compared": compared_table,
     "prices": prices_table,
     "explorer": explorer_table,

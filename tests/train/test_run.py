@@ -372,6 +372,27 @@ def test_the_best_weights_are_exchanged_in_one_move(tmp_path, monkeypatch):
     assert not load_file(trainer.best)["classifier.weight"].any()
 
 
+def test_learning_curves_call_best_what_could_be_chosen(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from odevit.train.record import draw_curves
+
+    logged = [
+        ("walk", 1.0, 0.5),
+        ("walk", 2.0, 0.9),
+        ("any_way", 3.0, 0.7),
+        ("any_way", 4.0, 0.8),
+        ("any_way", 5.0, 0.6),
+    ]
+    lines = [json.dumps({"phase": name, "epoch": epoch, "eval_accuracy": score}) for name, epoch, score in logged]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))
+    draw_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png", "a title")
+    texts = [text.get_text() for text in drawn[0].axes[1].texts]
+    assert texts == ["best 80.00%", "walk", "any way"], "90% was reached before the last phase, which alone selects"
+
+
 def test_learning_curves_draw_what_was_logged(finished, monkeypatch):
     from matplotlib.figure import Figure
 

