@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -43,7 +44,12 @@ WIDEST = 120
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answer at once where that is possible, and hand everything else to the library."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if answer(words):
+    try:
+        if answer(words):
+            sys.stdout.flush()
+            return 0
+    except BrokenPipeError:  # who reads it has seen enough: odevit train --help | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     from odevit.cli import main as run
 

@@ -84,6 +84,17 @@ def test_help_and_version_do_not_wait_for_torch(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_reader_of_help_may_have_seen_enough():
+    """`odevit train --help | head`."""
+    code = "import sys; from odevit_command import main; sys.stdin.read(); sys.exit(main(['train', '--help']))"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 def test_the_version_is_the_packages(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"odevit {__version__}\n"

@@ -125,6 +125,14 @@ def test_the_layout_names_the_tokens(name):
     assert moved.nonzero().flatten().tolist() == list(range(prefix, prefix + 16))
 
 
+@pytest.mark.parametrize("name", ["vit", "dinov2"])
+def test_the_operation_leaves_the_kind_of_attention_alone(name):
+    vit = make(name)
+    student = get_ode_model(vit, knots=2)
+    assert vit.config._attn_implementation == "sdpa"
+    assert student.model.config._attn_implementation == "sdpa", "transformers warns of a model without one"
+
+
 def test_registers_of_a_larger_image():
     student = get_ode_model(make("dinov3"), **SMALL)
     pixels = images(size=24)

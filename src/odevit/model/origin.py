@@ -5,6 +5,7 @@ Students that version 0.1 saved have their description in encoder.json, base.jso
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import json
@@ -67,7 +68,7 @@ def describe(model: nn.Module) -> tuple[dict[str, Any], PreTrainedConfig | None]
     kind, library = type(model), type(model).__module__.partition(".")[0]
     name, config, arguments = kind.__name__, None, {}
     if isinstance(model, PreTrainedModel) and _known_class(name) is kind:
-        config = model.config
+        config = copy.deepcopy(model.config)  # a configuration around it would change its attention
         # What the class takes beside its configuration, read off the model.
         masked = any(key.endswith("mask_token") for key, _ in model.named_parameters())
         beside = {"add_pooling_layer": getattr(model, "pooler", None) is not None, "use_mask_token": masked}
