@@ -281,6 +281,15 @@ def any_way_table() -> str:
     rows = []
     for numbers in zip(*(report["ways"] for report in reports), strict=True):
         way = numbers[0]
+        if way == own:
+            rows.append(
+                [
+                    f"{way['solver']}, {way['steps']} steps, its own",
+                    f"{way['nfe']:g}",
+                    *(f"{w['top1']:.1%}" for w in numbers),
+                ]
+            )
+            continue
         cells = [f"{w['top1']:.1%}, {-w['lost']:+.1f} ± {w['lost_error']:.1f}, {w['changed']:.1f}%" for w in numbers]
         stretch = way["horizon"] / own["horizon"]
         far = "" if stretch == 1 else f", {stretch:g} x the horizon"

@@ -353,3 +353,9 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
         for way in part.draws.ways:
             replayed = trainer.captured(batch, way, part.kind).item()
             assert replayed == pytest.approx(task.network(**batch, way=way).loss.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("knots", [1, 4])
+def test_stacked_blocks_run_once_each(knots):
+    recipe = compose_distillation(["experiment=distill/stacked-blocks", f"knots={knots}", "teacher=x", "data=digits"])
+    assert (recipe.student.steps, recipe.student.blend) == (knots, "constant")
