@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from odevit.analysis.significance import Share
-from odevit.report.coming_to_rest import Settling
+from odevit.report.coming_to_rest import Settling, exception_numbers
 from odevit.report.dependence import depends, enough, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
+from odevit.report.study import Study
 from odevit.report.teaching import Teaching
+from tests.model.tiny import tiny_model
+from tests.report.small import FEW, images, sample_of
 
 RECORDS = sorted((Path(__file__).parents[2] / "records").glob("*/analysis.json"))
 
@@ -283,3 +286,11 @@ def test_what_fades_is_stopped_and_has_not_settled():
     verdict = settles(numbers | {"speed": {"change_per_horizon": 0.0}})
     assert (verdict.answer, verdict.good) == ("it is stopped", None)
     assert "is 0 from t = 13.2 on" in verdict.sentences[0]
+
+
+def test_what_is_stopped_has_no_exceptions():
+    model = tiny_model(leak=0.0, fade=0.1).eval()
+    study = Study("a run", model, sample_of(model, images()), None, FEW, 0)
+    found = exception_numbers(study, study.exponents[1])
+    assert not (study.exponents[1].values < 0).any(), "the exponent of a state that stands still is 0"
+    assert (found["stopped"], found["rows"]) == (True, [])

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -67,7 +68,9 @@ The step is the first at which a disturbance has grown by e, if that is within t
 images; in the order in which the method finds them, which need not be that of their size before they have
 converged.{% endcall %}
 <h3>Exceptions</h3>
-{% if not exceptions.count %}
+{% if exceptions.stopped %}
+<p>There is nothing to be an exception from: what is stopped has an exponent of 0.</p>
+{% elif not exceptions.count %}
 <p>There are none: every exponent at rest is negative.</p>
 {% else %}
 <p>{{ exceptions.count }} images have an exponent at rest that is not negative; {{ exceptions.looked_at }} of them were
@@ -193,9 +196,10 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
 
 
 def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
-    """What the images do whose exponent at rest is not negative, one by one."""
+    """What the images do whose exponent at rest is not negative, one by one; nothing where the field stops them."""
     sample, answers = study.sample, study.answers
-    exceptions = ~(rest.values < 0)
+    stopped = study.model.field.dynamics(sample.start(1)).fade is not None
+    exceptions = torch.zeros_like(rest.values, dtype=torch.bool) if stopped else ~(rest.values < 0)
     watched = exceptions & (exceptions.cumsum(dim=0) <= DOUBTFUL)
     motions: list[Motion] = []
     sizes = [len(states) for states in study.passage.rest]
@@ -216,6 +220,7 @@ def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
         for i, motion in zip(watched.nonzero().flatten().tolist(), motions, strict=True)
     ]
     return {
+        "stopped": stopped,
         "count": exceptions.sum(),
         "looked_at": len(rows),
         "window": WINDOW * study.way.horizon,
