@@ -51,12 +51,13 @@ def same_kind(made: Any, state: Tensor) -> Any:
 def main(out: str, teacher: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     device = choose_device("auto")
-    vit = load(teacher).to(device).eval()
+    vit = load(teacher).float().to(device).eval()
     if not isinstance(vit, OrdinaryViT):
         sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
     blocks = examine(vit.model).where.blocks(vit.model)
     read = data_of(teacher, data, vit, asked.get("cache"))
-    batches = evaluation_batches(read, "test", 500, limit=int(asked.get("images", 10_000)), device=device)
+    size = 500 if device.type == "cuda" else 50
+    batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)
 
     def answers() -> Tensor:
         return torch.cat([vit.ask(batch["pixel_values"])[0].argmax(-1) for batch in batches])
