@@ -5,7 +5,7 @@ import torch
 
 from odevit.errors import ConfigError
 from odevit.field import HyperField, VectorField
-from odevit.field.knots import named_weights
+from odevit.field.flattened import named_weights
 from odevit.model import OdeViTForImageClassification
 from odevit.solver import solve
 from tests.model.tiny import tiny_images, tiny_model

@@ -9,7 +9,8 @@ import torch
 from torch._dynamo.utils import counters
 
 from odevit.field import ATTENTIONS, Change, Fade, KnottedField, VectorField
-from odevit.field.knots import KEPT, Timetable
+from odevit.field.knots import KEPT
+from odevit.field.timetable import Timetable
 from odevit.solver import SOLVERS, FixedStepSolver, solve
 from odevit.train.life import compile_field
 from tests.problems import slope

@@ -8,7 +8,7 @@ from odevit import OdeStudent, get_ode_model
 from odevit.distill import Teacher
 from odevit.errors import OdeVitWarning
 from odevit.field import KnottedField
-from odevit.field.knots import Timetable
+from odevit.field.timetable import Timetable
 from odevit.model.anatomy import find_place
 from odevit.model.block import weights_of
 from odevit.model.inherit import knot_times, shares

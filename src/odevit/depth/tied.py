@@ -11,8 +11,9 @@ from odevit.depth.layered import RepeatedDepth
 from odevit.depth.meaning import DEPTHS, refuse
 from odevit.depth.residual import ResidualDepth
 from odevit.errors import ConfigError, Expected, whole
+from odevit.field.change import Change
 from odevit.field.dynamics import Component, Dynamics, Field
-from odevit.field.knots import Change, KnottedField
+from odevit.field.knots import KnottedField
 from odevit.field.vector_field import VectorField
 from odevit.solver import Solution, Way
 from odevit.tokens import Tokens

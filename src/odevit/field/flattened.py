@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from odevit.field.timetable import Place
+
 Weights = Mapping[str, Tensor]
-Place = tuple[int, float]
-"""k and w: a share w of the way from knot k to the next one."""
+"""Weights of a module by their names in it."""
 
 
 class Flattened:
@@ -66,3 +67,8 @@ def can_be_flattened(weights: Iterable[Tensor]) -> bool:
     """Whether weights fit into one vector: ordinary ones of one kind, on one device."""
     kinds = {(type(weight), weight.dtype, weight.device) for weight in weights}
     return len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
+
+
+def named_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The weights of a module by name."""
+    return dict(module.named_parameters(remove_duplicate=False))

@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.field.flattened import Place
-from odevit.field.knots import Change, KnottedField, Timetable, named_weights
+from odevit.field.change import Change
+from odevit.field.flattened import named_weights
+from odevit.field.knots import KnottedField
 from odevit.field.norm import time_features
+from odevit.field.timetable import Place, Timetable
 from odevit.field.vector_field import VectorField
 
 

@@ -10,101 +10,19 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from odevit.field.change import Change
 from odevit.field.dynamics import Component, Dynamics, Field
-from odevit.field.flattened import FlatKnots, Place, Weights, can_be_flattened
+from odevit.field.flattened import FlatKnots, Weights, can_be_flattened, named_weights
+from odevit.field.timetable import Place, Timetable
 from odevit.field.vector_field import Branch, VectorField
 from odevit.tokens import Tokens
 
-BLENDS = ("linear", "constant")
 KEPT = 64
 """How many fields between the knots are kept for the next call, at most."""
 
 Made = dict[Any, VectorField]
 """Fields between the knots, by their places."""
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """t -> (k, w): between which two knots a time lies, and how far from the first.
-
-    Linear weights run straight from knot to knot, constant ones are those of the last knot that was passed. Before the
-    first knot and after the last one the weights stand still.
-
-    Args:
-        times: of the knots, as shares of the horizon, increasing.
-        horizon: T.
-        blend: `linear` or `constant`.
-    """
-
-    times: tuple[float, ...]
-    horizon: float
-    blend: str
-
-    @classmethod
-    def of(cls, knots: int, horizon: float, blend: str, times: Sequence[float] | None = None) -> Timetable:
-        """Knots at the given times, or evenly: from 0 to T, or, for pieces, at the beginning of each T / K."""
-        parts = max(1, knots - 1 if blend == "linear" else knots)
-        return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
-
-    def __call__(self, t: float) -> Place:
-        # To twelve digits: a step that ends on a knot does so however its time was added up.
-        share = t / self.horizon
-        k = max(0, sum(time <= share + 1e-12 for time in self.times) - 1)
-        if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
-            return k, 0.0
-        return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
-
-    @property
-    def held_from(self) -> float:
-        """When the last knot is reached."""
-        return self.times[-1] * self.horizon
-
-
-class Change(nn.Module):
-    """W <- W + A B, v <- v + d: what a knot changes in a weight that all of them share. It begins as nothing.
-
-    Args:
-        field: whose weights are changed.
-        rank: of A B, the change of a matrix; 0 leaves matrices alone and changes the vectors only, None changes
-            matrices freely.
-    """
-
-    def __init__(self, field: VectorField, rank: int | None) -> None:
-        super().__init__()
-        for name, weight in named_weights(field).items():
-            if weight.ndim == 1 or rank is None:
-                self.register_parameter(_key(name), nn.Parameter(torch.zeros_like(weight)))
-            elif rank:
-                rows, columns = weight.flatten(1).shape
-                left = nn.init.orthogonal_(weight.new_empty(rows, min(rank, rows, columns)))
-                self.register_parameter(_key(name) + "_left", nn.Parameter(left))
-                right = weight.new_zeros(left.shape[1], columns)
-                self.register_parameter(_key(name) + "_right", nn.Parameter(right))
-
-    def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """What is added to the weights, by their names in the field; those that stay are left out."""
-        own = self._parameters
-        changes: dict[str, Tensor] = {}
-        for name in names:
-            if (vector := own.get(_key(name))) is not None:
-                changes[name] = vector
-            elif (left := own.get(_key(name) + "_left")) is not None:
-                changes[name] = left @ cast(Tensor, own[_key(name) + "_right"])
-        return changes
-
-    @torch.no_grad()
-    def approximate(self, wanted: Weights) -> None:
-        """Become the nearest change of this rank to the one that is wanted, by the singular values of each matrix."""
-        own = self._parameters
-        for name, value in wanted.items():
-            if (vector := own.get(_key(name))) is not None:
-                vector.copy_(value)
-            elif (left := own.get(_key(name) + "_left")) is not None:
-                u, s, v = torch.linalg.svd(value.flatten(1).float(), full_matrices=False)
-                root = s[: left.shape[1]].sqrt()
-                left.copy_(u[:, : len(root)] * root)
-                cast(Tensor, own[_key(name) + "_right"]).copy_(root[:, None] * v[: len(root)])
 
 
 class KnottedField(Field):
@@ -356,12 +274,3 @@ def _between(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:
         return dict(pair[0])
     first, second = pair
     return {name: torch.lerp(weight, second[name], w) for name, weight in first.items()}
-
-
-def named_weights(module: nn.Module) -> dict[str, Tensor]:
-    """The weights of a module by name."""
-    return dict(module.named_parameters(remove_duplicate=False))
-
-
-def _key(name: str) -> str:
-    return name.replace(".", "_")

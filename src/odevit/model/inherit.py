@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odevit.field import Change, HyperField, KnottedField, VectorField
-from odevit.field.knots import Timetable
+from odevit.field.timetable import Timetable
 from odevit.model.anatomy import Anatomy, blank
 from odevit.model.block import traits_of, weights_of
 from odevit.model.configuration_equation import make_knot

@@ -68,7 +68,7 @@ The step is the first at which a disturbance has grown by e, if that is within t
 images; in the order in which the method finds them, which need not be that of their size before they have
 converged.{% endcall %}
 <h3>Exceptions</h3>
-{% if exceptions.stopped %}
+{% if exceptions.get("stopped") %}
 <p>There is nothing to be an exception from: what is stopped has an exponent of 0.</p>
 {% elif not exceptions.count %}
 <p>There are none: every exponent at rest is negative.</p>

@@ -1,0 +1,47 @@
+"""t -> (k, w): between which two knots a time lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BLENDS = ("linear", "constant")
+Place = tuple[int, float]
+"""k and w: a share w of the way from knot k to the next one."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """t -> (k, w): between which two knots a time lies, and how far from the first.
+
+    Linear weights run straight from knot to knot, constant ones are those of the last knot that was passed. Before the
+    first knot and after the last one the weights stand still.
+
+    Args:
+        times: of the knots, as shares of the horizon, increasing.
+        horizon: T.
+        blend: `linear` or `constant`.
+    """
+
+    times: tuple[float, ...]
+    horizon: float
+    blend: str
+
+    @classmethod
+    def of(cls, knots: int, horizon: float, blend: str, times: Sequence[float] | None = None) -> Timetable:
+        """Knots at the given times, or evenly: from 0 to T, or, for pieces, at the beginning of each T / K."""
+        parts = max(1, knots - 1 if blend == "linear" else knots)
+        return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
+
+    def __call__(self, t: float) -> Place:
+        # To twelve digits: a step that ends on a knot does so however its time was added up.
+        share = t / self.horizon
+        k = max(0, sum(time <= share + 1e-12 for time in self.times) - 1)
+        if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
+            return k, 0.0
+        return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
+
+    @property
+    def held_from(self) -> float:
+        """When the last knot is reached."""
+        return self.times[-1] * self.horizon
