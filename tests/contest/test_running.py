@@ -11,6 +11,15 @@ import pytest
 from odevit.contest import running
 from odevit.contest.entries import Entry
 from odevit.contest.running import died_twice, run_all
+from tests.train.start import SERVER
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forked():
+    """Processes fork from one that has imported everything, which a fresh one spends ten seconds on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", lambda kind: SERVER)
+        yield
 
 
 def entries_of(folder, *names):
@@ -52,7 +61,7 @@ def fate(entry, quiet=False):
 
 
 @pytest.fixture(scope="module")
-def deaths(tmp_path_factory):
+def deaths(forked, tmp_path_factory):
     """Four entries and two processes: one dies once, another always. The results in their order, and all tries."""
     folder = tmp_path_factory.mktemp("deaths")
     entries = entries_of(folder, "unlucky", "long", "short", "doomed")
