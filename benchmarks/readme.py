@@ -272,6 +272,17 @@ def students_table() -> str:
     return table(head, rows)
 
 
+def fewer_layers_table() -> str:
+    """The teacher with blocks removed and nothing trained."""
+    report = read("dinov2s-cifar100-fewer-layers", "fewer_layers-cpu.json")
+    rows = [
+        [str(row["blocks"]), f"{row['params'] / 1e6:.2f}M", f"{row['top1']:.1%}", f"{row['agreement']:.1%}"]
+        for row in report["rows"]
+    ]
+    note = f"The first {report['images']:,} test images, {device(report)}."
+    return table(["blocks kept", "parameters", "top-1", "agreement"], rows) + "\n\n" + note
+
+
 def any_way_table() -> str:
     """The same students asked in other ways: points lost, and answers that are others."""
     reports = [
@@ -393,6 +404,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "objectives": objectives_table,
     "students": students_table,
     "any_way": any_way_table,
+    "fewer_layers": fewer_layers_table,
     "compared": compared_table,
     "prices": prices_table,
     "explorer": explorer_table,
