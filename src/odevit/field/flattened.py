@@ -16,8 +16,9 @@ Weights = Mapping[str, Tensor]
 class Flattened:
     """Weights of the same names, one vector for each knot.
 
-    Blended one by one, thirty weights of twelve steps are four thousand kernels of two microseconds in every pass
-    forward and back. As vectors they are one lerp a step, whose gradients are added up as vectors as well.
+    Blended one by one, the weights of twelve steps of a small ViT are some 1,700 kernels of two microseconds, forward
+    and back: two in five of a whole training step. As vectors they are one lerp a step, whose gradients are added up
+    as vectors as well.
 
     Args:
         knots: the weights of each, by name.
