@@ -96,6 +96,18 @@ def test_a_model_of_the_right_size_is_left_alone():
     assert fit_to_budget(settings, parameters_of(settings)) == {}
 
 
+@pytest.mark.parametrize("system", ["vit", "attractor", "relaxed", "recursions-token"])
+def test_wide_models_have_widths_that_matrix_units_read(system):
+    recipe = compose_recipe(["data=cifar10", "experiment=fast/cifar10", f"system={system}"])
+    settings = {**recipe.model_settings(), "num_labels": 10}
+    changes = fit_to_budget(settings, 500_000)
+    hidden = changes["hidden_size"] * changes["mlp_ratio"]
+    assert changes["hidden_size"] % 8 == 0
+    assert round(hidden) % 8 == 0
+    assert hidden == pytest.approx(round(hidden), abs=1e-3)
+    assert parameters_of({**settings, **changes}) == pytest.approx(500_000, rel=NEAR)
+
+
 def test_the_nearest_of_a_rising_function():
     squares = [nearest(lambda n: n * n, goal, 1, 1000) for goal in (1, 6, 7, 100, 10**9)]
     assert squares == [1, 2, 3, 10, 1000]
