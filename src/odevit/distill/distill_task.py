@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features
 from odevit.distill.fewer_steps import FewerStepsTask
+from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import parts_of
 from odevit.distill.pretrained import head_parameters
 from odevit.distill.step import Distillation
@@ -79,6 +80,10 @@ class DistillTask(Task[DistillRecipe]):
     def model(self) -> OdeStudent:
         return self.student
 
+    @property
+    def few_shapes(self) -> bool:
+        return self.student.depth.has_trajectory  # others may leave tokens or images out on the way
+
     def build(self) -> None:
         recipe, device = self.recipe, self.place.device
         source = recipe.teacher or str(trained_part(self, "teacher"))
@@ -106,6 +111,7 @@ class DistillTask(Task[DistillRecipe]):
         self.goals = {name: phase.goal(recipe.objective) for name, phase in recipe.phases.items()}
         self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
         self._check_ways()
+        refuse_glances(student, teacher, self.goals or {"": recipe.objective})
         head = any(goal.unfreeze_head for goal in [recipe.objective, *self.goals.values()])
         self.callbacks = [_HeadHeld(self.network)] if head else []
         if recipe.stopping.bound:
@@ -303,6 +309,20 @@ def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
                 "check the pixel statistics in its preprocessor_config.json"
             )
     return states
+
+
+def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, DistillObjective]) -> None:
+    """Refuse to leave patches out, in any of the phases, where one patch would then be taken for another."""
+    layout, encoder = student.outer_layout(), student.encoder
+    if teacher.anatomy.rotary or encoder.positions is not None or student.config.rope_theta:
+        why = "blocks of the teacher or the student are told where the patches of a whole image stand"
+    elif layout.patches.stop < len(layout):
+        why = "the teacher's head looks for registers behind the patches of a whole image"
+    else:
+        return
+    keys = {f"phases.{name}.objective" if name else "objective": goal.seen for name, goal in goals.items()}
+    if problems := [f"{key}.seen={seen:g}: {why}; set it to 1" for key, seen in keys.items() if seen < 1]:
+        raise ConfigError("the recipe", problems)
 
 
 class _HeadHeld(TrainerCallback):

@@ -137,6 +137,8 @@ class DistillRecipe(Recipe):
         goals = [self.objective, *(phase.goal(self.objective) for phase in self.phases.values())]
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
+        if self.features and any(goal.seen < 1 for goal in goals):
+            problems.append("features= keeps the teacher's states of whole images; set objective.seen=1")
         if self.features and self.objective.needs_attentions:
             problems.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
         if self.features and self.train.capture is True:

@@ -16,6 +16,7 @@ OBJECTIVE_RULES = {
     **dict.fromkeys(WEIGHTS, number(least=0)),
     **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
     "temperature": number(above=0),
+    "seen": Expected("a share of the patches in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
 }
 
 
@@ -56,6 +57,9 @@ class DistillObjective(Penalised):
     """Fraction of training after which it counts."""
     unfreeze_head: bool = False
     """Whether the head is trained as well, from then on."""
+    seen: float = 1.0
+    """Share of the patches that teacher and student both look at, drawn anew for every image; CLS and registers are
+    always there. Fewer cost less, and an image is never the same twice."""
     forced: float = 0.0
     """Initial fraction of training in which every stretch starts at the teacher's own state."""
 

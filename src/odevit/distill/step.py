@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +38,18 @@ def meeting_error(
     """
     over = None if scale == "none" else [spread(y if before is None else y - before)]
     return path_matching([x], [y], layout, over=over, **weights)["loss"]
+
+
+def glance(layout: TokenLayout, share: float, images: Pixels) -> tuple[Tensor, TokenLayout]:
+    """For each image the numbers of its tokens that are seen, [batch, k]: a share of the patches, and all others.
+
+    With the layout of those tokens. The numbers are drawn on the images' device, so that a replayed step draws anew.
+    """
+    patches, count = layout.patches, max(1, round(share * layout.num_patches))
+    drawn = torch.rand(len(images), layout.num_patches, device=images.device).topk(count, dim=1).indices
+    every = torch.arange(len(layout), device=images.device).expand(len(images), -1)
+    kept = torch.cat([every[:, : patches.start], drawn + patches.start, every[:, patches.stop :]], dim=1)
+    return kept, replace(layout, grid=(1, count))
 
 
 class Distillation(nn.Module):
@@ -100,10 +113,13 @@ class Distillation(nn.Module):
             index: which samples these are; with `features` the teacher is not run again.
         """
         goal, way = self.objective, self.student.way if way is None else way
-        target = self._teacher_output(pixel_values, index)
+        layout = self.student.outer_layout(*pixel_values.shape[-2:])
+        kept = None
+        if goal.seen < 1:
+            kept, layout = glance(layout, goal.seen, pixel_values)
+        target = self._teacher_output(pixel_values, index, kept)
         meetings = self.meetings(way)
         held = (way.steps,) if way.steps > max(meetings) else ()
-        layout = self.student.outer_layout(*pixel_values.shape[-2:])
         weights = self._token_weights(layout)
         forced = any(weights.values()) and (self.forced or self.progress < goal.forced)
         parts: dict[str, Tensor] = {}
@@ -184,10 +200,10 @@ class Distillation(nn.Module):
             )
         return arrival
 
-    def _teacher_output(self, pixels: Pixels, index: Tensor | None) -> TeacherOutput:
+    def _teacher_output(self, pixels: Pixels, index: Tensor | None, kept: Tensor | None) -> TeacherOutput:
         """States and logits of the teacher, from disk where they were written down."""
         if self.features is None or index is None:
-            return self.teacher(pixels, attentions=self.objective.needs_attentions)
+            return self.teacher(pixels, attentions=self.objective.needs_attentions, kept=kept)
         cached = self.features[index.cpu()]
         states = tuple(cached.states[layer].to(pixels.device) for layer in sorted(cached.states))
         return TeacherOutput(states, None if cached.logits is None else cached.logits.to(pixels.device))

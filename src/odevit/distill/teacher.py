@@ -112,13 +112,18 @@ class Teacher(nn.Module):
         return data if own is None else replace(data, mean=own.mean, std=own.std)
 
     @torch.no_grad()
-    def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
-        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps."""
+    def forward(self, pixel_values: Pixels, attentions: bool = False, kept: Tensor | None = None) -> TeacherOutput:
+        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps.
+
+        With `kept`, [batch, k], only the tokens with these numbers enter its blocks.
+        """
         # Without gradients, but no inference mode: a student's loss keeps these tensors for its backward pass.
         if attentions and not isinstance(self.model, PreTrainedModel):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
         asked = {"output_attentions": True} if attentions else {}
-        with self.anatomy.where.watched(self.model) as trail, _attention_written_out(self.model, attentions):
+        where = self.anatomy.where
+        # Picked first, then watched: the states are those of the tokens that were kept.
+        with where.picking(self.model, kept), where.watched(self.model) as trail, _written_out(self.model, attentions):
             output = self.model(pixel_values, **asked)
         answer = answer_of(self.model, output)
         maps = self._maps(output) if attentions else None
@@ -173,7 +178,8 @@ class Teacher(nn.Module):
             # Its forward and not the block: hooks stay outside of the graph, which all blocks of a class share.
             vars(block).pop("forward", None)
             if compiled:
-                block.forward = torch.compile(block.forward)
+                # dynamic=False: few shapes come, each of them for long.
+                block.forward = torch.compile(block.forward, dynamic=False)
 
     def train(self, mode: bool = True) -> Teacher:
         """A teacher does not train: it stays in evaluation mode."""
@@ -206,7 +212,7 @@ def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
 
 
 @contextmanager
-def _attention_written_out(model: Any, wanted: bool) -> Iterator[None]:
+def _written_out(model: Any, wanted: bool) -> Iterator[None]:
     """In this block attention makes its maps, if wanted; the fused one of transformers would silently give none."""
     if not wanted or isinstance(model, OdeViTModel | OdeViTForImageClassification):
         yield

@@ -193,6 +193,11 @@ class Branch(nn.Module):
             cast(Observer, observer)(weights)
         return velocity
 
+    @property
+    def knows_time(self) -> bool:
+        """Whether t changes what it computes."""
+        return self.time is not None or self.time_added is not None
+
     def rotation(self, x: Tokens) -> Rotation | None:
         """The rotary positions of such tokens, where f has any."""
         return self.body.rotation(x) if isinstance(self.body, Attention) else None

@@ -22,7 +22,7 @@ from odevit.field import Rotary
 from odevit.model.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.model.processor import check_processor, shape_of
 from odevit.solver import Save, Solution
-from odevit.tokens import AttentionMap, Pixels, PrefixLayout, TokenLayout, Tokens
+from odevit.tokens import AttentionMap, Pixels, PrefixLayout, TokenLayout, Tokens, picked
 
 CLS_NAMES = ("cls_token", "class_token", "class_embedding")
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "heads")
@@ -63,6 +63,29 @@ class Place(ABC):
                 hooks.callback(handle.remove)
             yield trail
 
+    @contextmanager
+    def picking(self, model: nn.Module, kept: Tensor | None) -> Iterator[None]:
+        """A context in which only the tokens with these numbers, [batch, k], enter the blocks; all, without any."""
+        if kept is None:
+            yield
+            return
+        numbers = kept
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            if args:
+                return (picked(args[0], numbers), *args[1:]), kwargs
+            return args, kwargs | {"hidden_states": picked(kwargs["hidden_states"], numbers)}
+
+        handle = self.entrance(model).register_forward_pre_hook(before, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    @abstractmethod
+    def entrance(self, model: nn.Module) -> nn.Module:
+        """What receives h_0."""
+
     def install(self, model: nn.Module, module: nn.Module) -> None:
         """Put a module into this place, for good."""
         parent, _, leaf = self.name.rpartition(".")
@@ -75,6 +98,9 @@ class BlockList(Place):
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(model.get_submodule(self.name).children())
 
+    def entrance(self, model: nn.Module) -> nn.Module:
+        return self.blocks(model)[0]
+
     def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             trail.states[:] = [args[0] if args else kwargs["hidden_states"]]
@@ -85,7 +111,7 @@ class BlockList(Place):
             trail.states.append(output[0] if isinstance(output, tuple) else output)
 
         blocks = self.blocks(model)
-        first = blocks[0].register_forward_pre_hook(before, with_kwargs=True)
+        first = self.entrance(model).register_forward_pre_hook(before, with_kwargs=True)
         return [first, *(block.register_forward_hook(after) for block in blocks)]
 
 
@@ -95,6 +121,9 @@ class StackedPlace(Place):
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(cast(StackedDepth, model.get_submodule(self.name)).blocks())
 
+    def entrance(self, model: nn.Module) -> nn.Module:
+        return model.get_submodule(self.name)
+
     def _watch(self, model: nn.Module, trail: Trail) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             return args, kwargs | {"save": Save.parse(kwargs.get("save")).also(states=True, attentions=False)}
@@ -103,7 +132,7 @@ class StackedPlace(Place):
             trail.states[:] = solution.states
             trail.attentions = solution.attentions
 
-        depth = model.get_submodule(self.name)
+        depth = self.entrance(model)
         return [depth.register_forward_pre_hook(before, with_kwargs=True), depth.register_forward_hook(after)]
 
 

@@ -25,6 +25,9 @@ from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
 from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
 
+COMPILED_KINDS = 32
+"""How often one component of a field may be compiled, at most; torch's own limit is 8."""
+
 
 def run(task: Task[Any], command: str = "") -> Path:
     """Train what the task builds and give back its folder; the record keeps the `command` that was typed.
@@ -107,7 +110,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     )
     trainer = OdeViTTrainer(task, args)
     if t.compile:
-        compile_field(task.network)
+        compile_field(task.network, few_shapes=task.few_shapes)
     trainer.remove_callback(PrinterCallback)
     if args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
@@ -140,10 +143,12 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
     checkpoint = last_complete(task.folder.path / CHECKPOINTS) if recipe.resume else None
     if recipe.resume and task.place.is_main:
         print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
-    trainer.capture_all()
-    # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
-    set_seed(recipe.seed)
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    # With and without gradients, on knots and between, of all patches and of some: more kinds than torch expects.
+    with torch._dynamo.config.patch(recompile_limit=COMPILED_KINDS):
+        trainer.capture_all()
+        # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
+        set_seed(recipe.seed)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.accelerator.wait_for_everyone()
     return trainer.state.best_metric or 0.0
 
@@ -177,12 +182,16 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     print(f"{task.closing(score)}  ->  {folder.path}")
 
 
-def compile_field(model: nn.Module, backend: str = "inductor") -> None:
-    """Compile the components of the field: small graphs that are used again at every step, not one unrolled loop."""
+def compile_field(model: nn.Module, backend: str = "inductor", few_shapes: bool = False) -> None:
+    """Compile the components of the field: small graphs that are used again at every step, not one unrolled loop.
+
+    With `few_shapes` every shape has kernels of its own; otherwise a second one is met by kernels for any.
+    """
     for module in model.modules():
         if isinstance(module, Branch):
-            # Not dynamic=False: the time would be a constant, and a field that knows it compiled anew at every step.
-            module.compile(backend=backend)
+            # Where no shape varies no number does: a field that knows the time would be compiled anew at every step.
+            fixed = few_shapes and not module.knows_time
+            module.compile(backend=backend, dynamic=False if fixed else None)
 
 
 def count_parameters(model: nn.Module) -> int:

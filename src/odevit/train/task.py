@@ -82,6 +82,11 @@ class Task(ABC, Generic[R]):
     score_label: ClassVar[str] = "validation accuracy (%)"
     """What the best network is selected by, for the log and the axis of the learning curves."""
 
+    @property
+    def few_shapes(self) -> bool:
+        """Whether the field meets only a few shapes of tokens, each of them often."""
+        return False
+
     @abstractmethod
     def build(self) -> None:
         """Load or make data, network, batches and sampler."""

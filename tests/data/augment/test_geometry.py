@@ -1,4 +1,4 @@
-"""flip, crop, affine: what moves, moves as it should; what should not move, does not."""
+"""flip, crop, zoom, affine: what moves, moves as it should; what should not move, does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from odevit.data.augment.geometry import affine_matrix, compose, random_affine, random_crop, random_flip, warp
+from odevit.data.augment.geometry import (
+    affine_matrix,
+    compose,
+    random_affine,
+    random_crop,
+    random_flip,
+    random_zoom,
+    warp,
+)
 
 IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 U = torch.rand(8, 6, generator=torch.Generator().manual_seed(1))
@@ -51,6 +59,26 @@ def test_every_place_of_a_crop_is_as_likely() -> None:
 def test_crop_larger_than_the_image_is_refused() -> None:
     with pytest.raises(ValueError, match="crop=8 for images of 8x8"):
         random_crop(IMAGES, U[:2], 8)
+
+
+def test_zoom_is_a_window_within_the_image() -> None:
+    """Of two ramps, one down and one to the right, the slopes are the window's sides and the ends say where it lies."""
+    count, height, width = 400, 24, 36
+    u = torch.rand(4, count, generator=torch.Generator().manual_seed(3))
+    down = torch.linspace(0.5, height - 0.5, height)[:, None].expand(height, width)
+    right = torch.linspace(0.5, width - 0.5, width)[None].expand(height, width)
+    zoomed = random_zoom(torch.stack([down, right]).expand(count, 2, height, width), u, 0.3)
+    inside = zoomed[:, :, 1:-1, 1:-1]  # where no neighbour can lie beyond the edge
+    rows, columns = inside[:, 0].diff(dim=1), inside[:, 1].diff(dim=2)
+    tall, wide = rows.mean((1, 2)), columns.mean((1, 2))
+    torch.testing.assert_close(rows, tall[:, None, None].expand_as(rows), atol=1e-3, rtol=0)
+    torch.testing.assert_close(columns, wide[:, None, None].expand_as(columns), atol=1e-3, rtol=0)
+    assert 0 < float(inside[:, 0].min()) <= float(inside[:, 0].max()) < height
+    assert 0 < float(inside[:, 1].min()) <= float(inside[:, 1].max()) < width
+    uncut = (tall < 1 - 1e-4) & (wide < 1 - 1e-4)
+    torch.testing.assert_close((tall * wide)[uncut], (0.3 + 0.7 * u[0])[uncut], atol=1e-3, rtol=0)
+    assert 3 / 4 - 1e-3 < float((tall / wide)[uncut].min()) < float((tall / wide)[uncut].max()) < 4 / 3 + 1e-3
+    assert float(uncut.float().mean()) > 0.5
 
 
 def test_affine_identity() -> None:

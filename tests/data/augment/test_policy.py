@@ -17,6 +17,7 @@ INDEX = torch.arange(COUNT) + 1000
 ON = {
     "crop": 2,
     "flip": True,
+    "zoom": 0.3,
     "erasing": 0.4,
     "randaugment_ops": 2,
     "affine": 0.4,
@@ -46,6 +47,7 @@ def test_all_off_is_the_identity_with_one_hot_targets() -> None:
     [
         (Augmentation(flip=True), 0.5),
         (Augmentation(crop=1), 8 / 9),
+        (Augmentation(zoom=0.3), 1.0),
         (Augmentation(erasing=0.3), 0.3),
         (Augmentation(affine=0.3), 0.3),
         (Augmentation(colour=0.3), 0.3),

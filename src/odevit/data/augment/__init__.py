@@ -10,6 +10,7 @@ from odevit.data.augment.geometry import affine_matrix as affine_matrix
 from odevit.data.augment.geometry import random_affine as random_affine
 from odevit.data.augment.geometry import random_crop as random_crop
 from odevit.data.augment.geometry import random_flip as random_flip
+from odevit.data.augment.geometry import random_zoom as random_zoom
 from odevit.data.augment.geometry import warp as warp
 from odevit.data.augment.mix import cutmix as cutmix
 from odevit.data.augment.mix import mixup as mixup

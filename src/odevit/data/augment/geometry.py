@@ -73,6 +73,23 @@ def warp(images: Tensor, matrix: Tensor) -> Tensor:
     return F.grid_sample(images, grid.to(images.dtype), "bilinear", "reflection", align_corners=False)
 
 
+def random_zoom(images: Tensor, u: Tensor, smallest: float, *, aspect: float = 4 / 3) -> Tensor:
+    """x'(p) = x(diag(w, h) p + b): a window of the image, stretched to its size (Szegedy et al. 2014).
+
+    It covers a share of the area uniform in [smallest, 1], its height over its width is log-uniform in
+    [1 / aspect, aspect], and it lies within the image. `u` is [4, B] in [0, 1): how large, which shape, where (two).
+    """
+    height, width = images.shape[-2:]
+    area = smallest + (1 - smallest) * u[0]
+    # float64: a float32 exponential rounds by the place in a vector register, hence by the batch.
+    ratio = torch.exp((2 * u[1].double() - 1) * math.log(aspect)).to(u.dtype)
+    tall, wide = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    room = max(height, width)
+    down, right = (2 * u[2] - 1) * (1 - tall) * (height / room / 2), (2 * u[3] - 1) * (1 - wide) * (width / room / 2)
+    zero = torch.zeros_like(area)
+    return warp(images, torch.stack([torch.stack([wide, zero, right], -1), torch.stack([zero, tall, down], -1)], 1))
+
+
 def random_affine(
     images: Tensor, u: Tensor, probability: float, *, degrees: float = 15.0, shear: float = 0.1, shift: float = 0.1
 ) -> Tensor:

@@ -1,4 +1,4 @@
-"""images, labels -> flip, affine, RandAugment, crop, colour, erasing, mixing -> images', soft targets.
+"""images, labels -> flip, zoom, affine, RandAugment, crop, colour, erasing, mixing -> images', soft targets.
 
 What happens to a sample is decided by (seed, epoch, its position in the epoch) and by nothing else: not by the
 batch size (as long as it is even: mixing pairs neighbours), the rank, the device or where a run was resumed.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from odevit.data.augment.boxes import random_erasing
 from odevit.data.augment.colour import colour_jitter
-from odevit.data.augment.geometry import random_affine, random_crop, random_flip
+from odevit.data.augment.geometry import random_affine, random_crop, random_flip, random_zoom
 from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
 from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
 from odevit.data.hashing import uniforms
@@ -26,6 +26,7 @@ _AFFINE = slice(3, 8)
 _COLOUR = slice(8, 12)
 _ERASING = slice(12, 17)
 _MIX = slice(17, 22)
+_ZOOM = slice(22, 26)
 _RANDAUGMENT = 32  # and all after it
 
 
@@ -41,6 +42,7 @@ _RULES = {
         lambda v: whole(0, 1024).fine(v) or number(above=0, below=1).fine(v),
     ),
     "flip": FLAG,
+    "zoom": Expected("0 (off) or the smallest share of the area, below 1", number(least=0, below=1).fine),
     "erasing": _CHANCE,
     "randaugment_ops": whole(0, 100),
     "randaugment_magnitude": _at_most(MAXIMUM, f"a number from 0 to {MAXIMUM}"),
@@ -62,6 +64,8 @@ class Augmentation:
     """Random crop of the image padded by this many mirrored pixels; below 1, by this share of its side."""
     flip: bool = False
     """Mirror half of the samples left and right."""
+    zoom: float = 0.0
+    """Show a window of at least this share of the image's area, stretched to its size; 0 turns it off."""
     erasing: float = 0.0
     """Probability of greying out a box."""
     randaugment_ops: int = 0
@@ -107,6 +111,8 @@ class Augmentation:
         u = uniforms(seed, epoch, index, _RANDAUGMENT + NUMBERS_PER_OPERATION * self.randaugment_ops)
         if self.flip:
             images = random_flip(images, u[_FLIP])
+        if self.zoom > 0:
+            images = random_zoom(images, u[_ZOOM], self.zoom)
         if self.affine > 0:
             images = random_affine(images, u[_AFFINE], self.affine)
         if self.randaugment_ops > 0:
