@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from odevit.data import decoding
 from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size
-from odevit.data.images import decode_records
+from odevit.data.decoding import decode_records
 from odevit.data.records import ArrayRecords
 
 from .conftest import encoded, picture
@@ -64,6 +65,27 @@ def test_sixteen_bits_are_not_silently_cut() -> None:
         Decoder(4, resize=False)(file.getvalue())
 
 
+@pytest.fixture(params=["here", "in processes"])
+def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded by this process, or by others, as many pictures would be."""
+    if request.param == "in processes":
+        monkeypatch.setattr(decoding, "_MANY", 1)
+        monkeypatch.setattr(decoding, "_PIECE", 2)
+        monkeypatch.setattr(decoding.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+
+
+@pytest.mark.usefixtures("many")
+def test_a_picture_of_another_size_is_named() -> None:
+    class Odd(ArrayRecords):
+        def read(self, index: int) -> np.ndarray:
+            return np.zeros((6, 6 + (index == 3)), dtype=np.uint8)
+
+    records = Odd(np.zeros((5, 6, 6)), torch.zeros(5, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"image 3: images have different sizes: 6x6 and 7x6"):
+        decode_records(records, Decoder(6, resize=False), title="t")
+
+
+@pytest.mark.usefixtures("many")
 def test_unreadable_images_are_left_out_and_named() -> None:
     class Broken(ArrayRecords):
         def read(self, index: int) -> bytes:

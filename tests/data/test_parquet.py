@@ -14,7 +14,7 @@ import torch
 
 from odevit.data import Images, load_data
 from odevit.data.decode import Decoder
-from odevit.data.images import decode_records
+from odevit.data.decoding import decode_records
 from odevit.data.source import find_source
 
 from .conftest import picture

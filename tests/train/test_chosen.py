@@ -165,6 +165,8 @@ def test_a_head_takes_the_size_of_its_teacher(shapes):
     assert not [line for line in said if "image_size" in line or "pretrained" in line]
     whole, *_ = fitted([f"data={shapes}", "teacher=somewhere", "device=cpu"], compose_recipe)
     assert (whole.train.layer_decay, whole.train.batch_size) == (0.75, 8)
+    assert (recipe.data.augmentation.crop, whole.data.augmentation.crop) == (0, 0.125)
+    assert whole.data.augmentation.label_smoothing == 0, "a teacher keeps what it knows of wrong classes"
 
 
 def test_weights_to_start_from_bring_their_size(shapes, tmp_path):

@@ -5,24 +5,18 @@ A part is `Images`, decoded and in memory, or an `ImageStream`, decoded when ask
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from odevit.data.decode import UNREADABLE, Decoder, SizeError
-from odevit.data.records import Encoded, Records
+from odevit.data.records import Records
 from odevit.errors import OdeVitWarning
 
-_CHUNK = 2048
-_SMALL = 1 << 14  # bytes; threads that decode smaller pictures mostly wait for each other
 _SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
 _SAMPLE = 4096
 _BLOCKS = 16
@@ -154,39 +148,6 @@ class DataSet:
             f" {len(self.test):,} test; {self.num_classes} classes,"
             f" {self.channels}x{self.image_size}x{self.image_size}"
         )
-
-
-def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
-    """All images of `records` in memory, except those that cannot be read, and a line about each of these."""
-    pixels = torch.zeros(len(records), decoder.channels, decoder.size, decoder.size, dtype=torch.uint8)
-    array = pixels.numpy()
-    unreadable: dict[int, str] = {}
-
-    def fill(index: int, picture: Encoded) -> None:
-        try:
-            array[index] = decoder(picture)
-        except UNREADABLE as error:
-            unreadable[index] = f"{records.name(index)}: {error}"
-        except SizeError as error:
-            raise ValueError(f"{records.name(index)}: {error}") from error
-
-    # disable=None: the bar shows only where stderr is a terminal.
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, tqdm(total=len(records), desc=title, disable=None) as bar:
-        for chunk in torch.arange(len(records)).split(_CHUNK):
-            waiting: dict[int, Encoded] = {}
-            for index in chunk.tolist():  # reading stays in one thread: in order, every row group once
-                try:
-                    waiting[index] = records.read(index)
-                except UNREADABLE as error:
-                    unreadable[index] = f"{records.name(index)}: {error}"
-            is_small = not any(isinstance(picture, Path) or len(picture) > _SMALL for picture in waiting.values())
-            list((map if is_small else pool.map)(fill, waiting, waiting.values()))
-            bar.update(len(chunk))
-    images = Images(pixels, records.labels)
-    if unreadable:
-        readable = [index for index in range(len(records)) if index not in unreadable]
-        images = images.subset(torch.tensor(readable, dtype=torch.int64))
-    return images, [unreadable[index] for index in sorted(unreadable)]
 
 
 def channel_statistics(

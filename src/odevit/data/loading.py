@@ -24,7 +24,8 @@ from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.decode import Decoder, common_size
-from odevit.data.images import DataSet, Images, ImageStream, channel_statistics, decode_records
+from odevit.data.decoding import decode_records
+from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source

@@ -12,7 +12,8 @@ import torch
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.decode import Decoder
-from odevit.data.images import DataSet, Images, ImageStream, decode_records
+from odevit.data.decoding import decode_records
+from odevit.data.images import DataSet, Images, ImageStream
 from odevit.data.loading import report_unreadable
 from odevit.data.records import Encoded, Records
 from odevit.data.source import find_pictures

@@ -64,13 +64,17 @@ def by_data(facts: Facts, recipe: Recipe, given: Mapping[str, str], device: str,
     name = re.sub(r"[^\w.-]+", "-", facts.name.rpartition("/")[2])
     many = facts.images >= MANY and device == "cuda"
     chosen: dict[str, Any] = {"name": f"{verb}-{name}"}
+    varied: dict[str, Any] = {"crop": 0.125, "flip": facts.colour}
     if verb == "train" and recipe.teacher:
         chosen = {"name": f"{Path(recipe.teacher).name}-{name}", "train": "head" if recipe.head_only else "finetune"}
+        if not recipe.head_only:
+            # No smoothed labels: a teacher whose answers are all alike teaches less (Müller et al. 2019).
+            chosen |= {f"data.augmentation.{key}": value for key, value in varied.items()}
     elif verb == "train":
         chosen = {"name": name, "train": "fast" if many else "small"}
         if not many and "train" not in given:
             chosen["train.epochs"] = min(60, max(5, IMAGES_SEEN // facts.images))
-        varied = {"crop": 0.125, "flip": facts.colour, "label_smoothing": 0.1}
+        varied["label_smoothing"] = 0.1
         chosen |= {f"data.augmentation.{key}": value for key, value in varied.items()}
     if not (recipe.teacher or recipe.init_from or "model" in given):
         asked = given.get("model.image_size") or given.get("data.image_size", "")

@@ -1,0 +1,112 @@
+"""records -> uint8 [N, C, S, S]: all pictures of a set in memory, decoded on every core there is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from odevit.data.decode import UNREADABLE, Decoder, SizeError
+from odevit.data.images import Images
+from odevit.data.records import Encoded, Records
+
+_CHUNK = 2048
+_PIECE = 32  # pictures that a process is given at a time
+_SMALL = 1 << 14  # bytes; threads that decode smaller pictures mostly wait for each other
+_MANY = 8192  # pictures from which on processes are worth their start
+
+
+class Decoded(NamedTuple):
+    """A picture, or why there is none: it cannot be read, or it has another size than all others."""
+
+    pixels: np.ndarray | None
+    unreadable: str = ""
+    misfit: str = ""
+
+
+def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
+    """All images of `records` in memory, except those that cannot be read, and a line about each of these."""
+    pixels = torch.zeros(len(records), decoder.channels, decoder.size, decoder.size, dtype=torch.uint8)
+    array = pixels.numpy()
+    unreadable: dict[int, str] = {}
+    # disable=None: the bar shows only where stderr is a terminal.
+    with _workers(decoder, len(records)) as decode, tqdm(total=len(records), desc=title, disable=None) as bar:
+        for chunk in torch.arange(len(records)).split(_CHUNK):
+            waiting: dict[int, Encoded] = {}
+            for index in chunk.tolist():  # reading stays in one thread: in order, every row group once
+                try:
+                    waiting[index] = records.read(index)
+                except UNREADABLE as error:
+                    unreadable[index] = f"{records.name(index)}: {error}"
+            for index, made in zip(waiting, decode(list(waiting.values())), strict=True):
+                if made.misfit:
+                    raise ValueError(f"{records.name(index)}: {made.misfit}")
+                if made.pixels is None:
+                    unreadable[index] = f"{records.name(index)}: {made.unreadable}"
+                else:
+                    array[index] = made.pixels
+            bar.update(len(chunk))
+    images = Images(pixels, records.labels)
+    if unreadable:
+        readable = [index for index in range(len(records)) if index not in unreadable]
+        images = images.subset(torch.tensor(readable, dtype=torch.int64))
+    return images, [unreadable[index] for index in sorted(unreadable)]
+
+
+@contextmanager
+def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]], Iterable[Decoded]]]:
+    """What decodes a list of pictures: processes for many, threads for large ones, else this one by itself."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Forked, they have imported everything; where that cannot be, starting them would take longer than they save.
+    forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
+    if count >= _MANY and cores > 1 and forks:
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(cores, context, initializer=_remember, initargs=(decoder,)) as pool:
+
+            def spread(pictures: list[Encoded]) -> Iterable[Decoded]:
+                pieces = [pictures[first : first + _PIECE] for first in range(0, len(pictures), _PIECE)]
+                return chain.from_iterable(pool.map(_decode_piece, pieces))
+
+            yield spread
+        return
+
+    def one(picture: Encoded) -> Decoded:
+        return _decode(decoder, picture)
+
+    with ThreadPoolExecutor(cores) as threads:
+
+        def decode(pictures: list[Encoded]) -> Iterable[Decoded]:
+            small = not any(isinstance(picture, Path) or len(picture) > _SMALL for picture in pictures)
+            return map(one, pictures) if small else threads.map(one, pictures)
+
+        yield decode
+
+
+def _decode(decoder: Decoder, picture: Encoded) -> Decoded:
+    try:
+        return Decoded(decoder(picture))
+    except UNREADABLE as error:
+        return Decoded(None, unreadable=str(error) or type(error).__name__)
+    except SizeError as error:
+        return Decoded(None, misfit=str(error))
+
+
+_decoders: list[Decoder] = []
+"""In a process that decodes: what it decodes with."""
+
+
+def _remember(decoder: Decoder) -> None:
+    _decoders[:] = [decoder]
+
+
+def _decode_piece(pictures: list[Encoded]) -> list[Decoded]:
+    return [_decode(_decoders[0], picture) for picture in pictures]
