@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 from odevit.data import Augmentation, Batches, DeviceBatches, Images, StreamBatches, load_data, make_batches
+from odevit.data.batches import prefetched
 
 ALL_ON = Augmentation(
     crop=1,
     flip=True,
+    zoom=0.4,
     erasing=0.3,
     randaugment_ops=2,
     affine=0.3,
@@ -200,3 +204,55 @@ def test_the_host_never_waits_for_the_gpu() -> None:
         list(made)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+class Streams:
+    """Streams that only write down, in their order, what is asked of them."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def stream(self, name: str) -> MagicMock:
+        def note(word: str) -> Callable[..., str]:
+            return lambda *given: self.log.append(f"{name} {word} {given[0] if given else ''}".strip()) or "event"
+
+        named = MagicMock(wait_stream=note("waits for"), wait_event=note("waits for"), record_event=note("records"))
+        named.__str__.return_value = name
+        return named
+
+
+def test_a_batch_that_nobody_takes_is_finished_before_its_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams()
+    main, side = streams.stream("main"), streams.stream("side")
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+    def make(number: int) -> dict[str, Any]:
+        streams.log.append(f"make {number}")
+        return {"pixel_values": MagicMock()}
+
+    made = prefetched(make, range(5), torch.device("cuda"))
+    next(made)
+    made.close()
+    assert streams.log == [
+        *("side waits for main", "make 0", "side records", "make 1", "side records"),
+        *("main waits for event", "main waits for side"),
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_whoever_leaves_an_epoch_early_leaves_no_broken_batch() -> None:
+    made = train(64, device="cuda")
+    busy = torch.randn(4096, 4096, device="cuda")
+    for _ in range(20):
+        epoch = iter(made)
+        next(epoch)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(20):
+                busy @ busy  # the next batch has to wait
+        del epoch
+        junk = [torch.full((len(DIGITS.train),), 2**40, device="cuda") for _ in range(8)]
+    torch.cuda.synchronize()  # an index out of bounds would be an error here
+    assert len(junk) == 8

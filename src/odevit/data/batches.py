@@ -136,17 +136,22 @@ def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: tor
         with torch.cuda.stream(side):
             return make(number), side.record_event()
 
-    begun = map(begin, numbers)
-    ahead = next(begun, None)
-    while ahead is not None:
-        batch, ready = ahead
+    try:
+        begun = map(begin, numbers)
         ahead = next(begun, None)
-        current = torch.cuda.current_stream(device)
-        current.wait_event(ready)
-        for tensor in batch.values():
-            # Memory belongs to the stream that made it: tell the allocator who else reads it.
-            tensor.record_stream(current)
-        yield batch
+        while ahead is not None:
+            batch, ready = ahead
+            ahead = next(begun, None)
+            current = torch.cuda.current_stream(device)
+            current.wait_event(ready)
+            for tensor in batch.values():
+                # Memory belongs to the stream that made it: tell the allocator who else reads it.
+                tensor.record_stream(current)
+            yield batch
+    finally:
+        # Who stops before the end leaves a batch behind that is still being made of the epoch's order. That order's
+        # memory is free now, and would be written over beneath it: a training ended by time died of such indices.
+        torch.cuda.current_stream(device).wait_stream(side)
 
 
 class StreamBatches(Batches):
