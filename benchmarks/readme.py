@@ -24,8 +24,17 @@ PAGES = (
 FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-STUDENTS = ("distill-dinov2s-cifar100", "distill-dinov2s-cifar100-knots1", "distill-dinov2s-cifar100-knots4")
-SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *STUDENTS)
+STUDENTS = (
+    "distill-dinov2s-cifar100",
+    "distill-dinov2s-cifar100-knots1",
+    "distill-dinov2s-cifar100-knots2",
+    "distill-dinov2s-cifar100-knots4",
+    "distill-dinov2s-cifar100-knots4-mixed",
+    "distill-dinov2s-cifar100-knots4-tiny-imagenet",
+    "distill-dinov2s-cifar10-knots2",
+)
+PUBLISHED = [name for name in STUDENTS if name.rpartition("-")[2] in ("knots1", "knots2", "knots4")]
+SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *PUBLISHED)
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
     "plain": "Lie-Trotter, no leak, always 12 steps",
@@ -254,7 +263,7 @@ def objectives_table() -> str:
 
 def students_table() -> str:
     """What students of one real teacher keep of it."""
-    head = ["record", "parameters", "seconds", "epochs", "top-1", "of its teacher's", "agreement"]
+    head = ["record", "parameters", "seconds", "epochs", "top-1", "its teacher's", "kept", "agreement"]
     rows = []
     for name in STUDENTS:
         record = read(name, "record.json")
@@ -265,6 +274,7 @@ def students_table() -> str:
                 f"{record['seconds']:.0f}",
                 f"{record['epochs']:.0f}",
                 f"{record['top1']:.2%}",
+                f"{record['teacher_top1']:.2%}",
                 f"{record['top1'] / record['teacher_top1']:.1%}",
                 f"{record['agreement']:.2%}",
             ]
@@ -283,30 +293,43 @@ def fewer_layers_table() -> str:
     return table(["blocks kept", "parameters", "top-1", "agreement"], rows) + "\n\n" + note
 
 
-def any_way_table() -> str:
-    """The same students asked in other ways: points lost, and answers that are others."""
-    reports = [
-        read(name, "any_way-cpu.json") for name in STUDENTS if (ROOT / "records" / name / "any_way-cpu.json").exists()
-    ]
+def any_way_table(file: str) -> str:
+    """Students asked in other ways: points lost, and answers that are others."""
+    asked = {name: read(name, file) for name in STUDENTS if (ROOT / "records" / name / file).exists()}
+    reports = list(asked.values())
     own = reports[0]["ways"][0]
     rows = []
     for numbers in zip(*(report["ways"] for report in reports), strict=True):
         way = numbers[0]
         if way == own:
-            rows.append(
-                [
-                    f"{way['solver']}, {way['steps']} steps, its own",
-                    f"{way['nfe']:g}",
-                    *(f"{w['top1']:.1%}" for w in numbers),
-                ]
-            )
+            name = f"{way['solver']}, {way['steps']} steps, its own"
+            rows.append([name, f"{way['nfe']:g}", *(f"{w['top1']:.1%}" for w in numbers)])
             continue
         cells = [f"{w['top1']:.1%}, {-w['lost']:+.1f} ± {w['lost_error']:.1f}, {w['changed']:.1f}%" for w in numbers]
         stretch = way["horizon"] / own["horizon"]
         far = "" if stretch == 1 else f", {stretch:g} x the horizon"
         rows.append([f"{way['solver']}, {way['steps']} steps{far}", f"{way['nfe']:g}", *cells])
-    head = ["way", "NFE", *(f"`{report['model']}`" for report in reports)]
+    head = ["way", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in asked)]
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
+
+
+def unseen_table() -> str:
+    """Agreement on images that a student has seen, on held-out ones and on test images."""
+    asked = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
+    rows = [
+        [
+            f"`{name.removeprefix('distill-dinov2s-')}`",
+            *(
+                f"{part['agreement']:.1%} ± {100 * part['error']:.1f}, {part['kl']:.2f}, {part['path']:.3f}"
+                for part in (report["splits"][split] for split in ("train", "validation", "test"))
+            ),
+        ]
+        for name, report in asked.items()
+    ]
+    first = next(iter(asked.values()))
+    note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}."
+    head = ["agreement, KL, error of the states", "training images", "held-out images", "test images"]
+    return table(head, rows) + "\n\n" + note
 
 
 def prices_table() -> str:
@@ -403,7 +426,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "equilibrium": equilibrium_table,
     "objectives": objectives_table,
     "students": students_table,
-    "any_way": any_way_table,
+    "any_way": lambda: any_way_table("any_way-cpu.json"),
+    "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
+    "unseen": unseen_table,
     "fewer_layers": fewer_layers_table,
     "compared": compared_table,
     "prices": prices_table,

@@ -3,22 +3,28 @@
     python -m benchmarks.unseen OUT.json MODEL TEACHER DATA [images=1000] [cache=FOLDER]
 
 The first images of the training, the held-out and the test split, on the GPU if there is one, none of them augmented:
-agreement with its standard error, KL(teacher || student), and top-1 of both. A teacher has learned most training images
-by heart, the held-out ones among them; a student can learn that only of those that it is shown.
+agreement with its standard error, KL(teacher || student), top-1 of both, and the error of the student's states over the
+variance of its teacher's, as distill/vit has it: CLS one half, all other tokens one half, the mean over layers.
+
+A teacher has learned most training images by heart, the held-out ones among them; a student can learn that only of
+those that it is shown.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from odevit.distill.alignment import Alignment
+from odevit.distill.distillation import compose_distillation
+from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
-from odevit.model import load
-from odevit.objectives import logit_kl
+from odevit.model import OdeStudent, load
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -26,33 +32,31 @@ SPLITS = ("train", "validation", "test")
 
 
 @torch.inference_mode()
-def compared(student: Any, teacher: Teacher, batches: Any) -> dict[str, float]:
+def compared(student: OdeStudent, teacher: Teacher, batches: Any) -> dict[str, float]:
     """Means over all images of the batches."""
-    totals, count = torch.zeros(4, dtype=torch.float64), 0
+    layers, goal = teacher.num_layers, compose_distillation(["teacher=FOLDER"]).objective
+    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * layers), replace(goal, temperature=1.0))
+    totals, count = torch.zeros(5, dtype=torch.float64), 0
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]
-        ours, theirs = student.ask(pixels)[0].float(), teacher.logits(pixels).float()
-        kl = logit_kl(ours, theirs)["loss"] * len(labels)
-        answers = [answer.argmax(-1) for answer in (ours, theirs)]
-        rights = [(answers[0] == answers[1]).sum(), kl, *((answer == labels).sum() for answer in answers)]
-        totals += torch.stack([right.double().cpu() for right in rights])
+        parts = network.eval()(pixels).parts
+        ours, theirs = (model.ask(pixels)[0].argmax(-1) for model in (student, teacher))
+        means = [*((a == b).float().mean() for a, b in ((ours, theirs), (ours, labels), (theirs, labels)))]
+        totals += len(labels) * torch.stack([mean.double().cpu() for mean in (*means, parts["logits"], parts["path"])])
         count += len(labels)
-    agreement, kl, top1, teacher_top1 = (totals / count).tolist()
+    agreement, top1, teacher_top1, kl, path = (totals / count).tolist()
     error = (agreement * (1 - agreement) / count) ** 0.5
-    return {
-        "images": count,
-        "agreement": agreement,
-        "error": error,
-        "kl": kl,
-        "top1": top1,
-        "teacher_top1": teacher_top1,
-    }
+    about = {"images": count, "agreement": agreement, "error": error, "kl": kl, "path": path}
+    return {**about, "top1": top1, "teacher_top1": teacher_top1}
 
 
 def main(out: str, model: str, teacher: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     images, device = int(asked.get("images", 1000)), choose_device("auto")
-    student, original = load(model).to(device), Teacher(teacher).float().to(device)
+    student, original = load(model), Teacher(teacher).float().to(device)
+    if not isinstance(student, OdeStudent):
+        sys.exit(f"{model} is no student; expected the folder of one")
+    student.to(device)
     read = data_of(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     rows = {

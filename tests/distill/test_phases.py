@@ -218,11 +218,17 @@ def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_pat
             super().__init__(*args, clock=lambda: float(max(0, getattr(self, "last_epoch", -1) + 1)))
 
     monkeypatch.setattr(trainer, "Schedule", Ticking)
-    folder = distill_recipe(recipe(vit, out=tmp_path / "run", **{"train.seconds": 24, "train.evaluate_every": 100}))
+    folder = distill_recipe(
+        recipe(vit, out=tmp_path / "run", **{"train.seconds": 24, "train.evaluate_every": 100, "train.log_every": 1})
+    )
     lines = read_metrics(folder / "metrics.jsonl")
     assert lines[-1]["step"] == 24
     assert lines[-1]["phase"] == "any_way"
     assert "eval_accuracy" in lines[-1], "the last weights are evaluated"
+    walked = [line for line in lines if line["phase"] == "walk" and "loss_logits" in line]
+    assert walked
+    for line in walked:
+        assert line["loss"] == pytest.approx(line["loss_path"] + line["loss_logits"], rel=1e-3)
     assert json.loads((folder / "record.json").read_text())["epochs"] == 2.4
 
 

@@ -64,5 +64,7 @@ def test_penalties_and_solvers_are_replayed():
     model = tiny_model().cuda().train()
     data, way = batch(), Way("exponential_euler", 3, 2.0)
     loss = TrainingLoss.of(TrainRecipe(jasmin=0.1, transport=0.2))
-    expected = loss(model, data, way).item()
-    assert CapturedStep(model, data, None, loss)(data, way).item() == pytest.approx(expected, rel=1e-4)
+    expected, parts = loss(model, data, way).item(), {name: part.item() for name, part in loss.parts.items()}
+    step = CapturedStep(model, data, None, loss)
+    assert step(data, way).item() == pytest.approx(expected, rel=1e-4)
+    assert {name: part.item() for name, part in loss.parts.items()} == pytest.approx(parts, rel=1e-4)

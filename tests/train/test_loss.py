@@ -95,6 +95,21 @@ def test_a_penalty_that_is_gone_leaves_no_key():
         TrainRecipe(drift=1.0)
 
 
+def test_the_parts_of_a_loss_are_told_as_means():
+    model, loss = tiny_model(), TrainingLoss.of(TrainRecipe(transport=0.5, jasmin=0.25))
+    totals, plain = [], []
+    for _ in range(3):
+        data = batch()
+        totals.append(loss(model, data, None).item())
+        plain.append(model(**data).loss.item())
+        loss.note()
+    told = loss.tell()
+    assert set(told) == {"nfe", "loss_transport", "loss_jasmin"}
+    parts = told["loss_transport"] + told["loss_jasmin"]
+    assert parts == pytest.approx(sum(totals) / 3 - sum(plain) / 3, rel=1e-3)
+    assert loss.tell() == {}, "told once"
+
+
 def test_the_adjoint_gives_the_gradient_of_a_neural_ode_and_its_evaluations_are_told():
     data, gradients = batch(), []
     for adjoint in (False, True):

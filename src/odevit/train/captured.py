@@ -48,7 +48,7 @@ class CapturedStep:
         self.inputs = {name: value.clone() for name, value in batch.items()}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.graphs: dict[tuple[int, Way | None], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.graphs: dict[tuple[int, Way | None], tuple[torch.cuda.CUDAGraph, Tensor, dict[str, Tensor]]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def fits(self, batch: dict[str, Tensor]) -> bool:
@@ -62,11 +62,12 @@ class CapturedStep:
             parameter.grad = gradient
         if (kind, way) not in self.graphs:
             self.graphs[kind, way] = self._capture(way)
-        graph, loss = self.graphs[kind, way]
+        graph, loss, parts = self.graphs[kind, way]
         graph.replay()
+        self.loss.has(parts)
         return loss.clone()
 
-    def _capture(self, way: Way | None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, way: Way | None) -> tuple[torch.cuda.CUDAGraph, Tensor, dict[str, Tensor]]:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -76,7 +77,7 @@ class CapturedStep:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
             loss = self._pass(way)
-        return graph, loss
+        return graph, loss, dict(self.loss.parts)
 
     def _pass(self, way: Way | None) -> Tensor:
         torch._foreach_zero_(self.gradients)

@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, 
 from functools import cache
 from typing import Any, Self, get_type_hints
 
+import torch
 from torch import Tensor
 
 import odevit.objectives  # noqa: F401 (registers our own penalties)
@@ -97,13 +98,17 @@ class BatchLoss:
 class TrainingLoss:
     """The network's own loss of a batch, plus what its trajectory costs: penalties and their weights by name.
 
-    With `adjoint`, gradients come from the adjoint equation. What each batch cost is kept until it is told.
+    With `adjoint`, gradients come from the adjoint equation. What each batch cost, and the parts of its loss that are
+    noted, are kept until they are told.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     adjoint: bool = False
     spent: list[int] = field(default_factory=list, repr=False, compare=False)
+    parts: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """Of the last batch, weighted and without gradient; nothing where the loss has no parts."""
+    noted: dict[str, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, recipe: Penalised) -> TrainingLoss:
@@ -120,14 +125,28 @@ class TrainingLoss:
         loss: Tensor = output.loss
         if (trajectory := getattr(output, "trajectory", None)) is not None:
             self.spent.append(trajectory.stats.nfe)
+        parts = dict(getattr(output, "parts", {}))
         for name, weight in self.weights.items():
-            loss = loss + weight * output.penalties[name]
+            penalty = weight * output.penalties[name]
+            loss, parts[name] = loss + penalty, penalty.detach()
+        self.has(parts)
         return loss
 
+    def has(self, parts: Mapping[str, Tensor]) -> None:
+        """Say what the loss of the last batch consists of."""
+        self.parts.clear()
+        self.parts.update(parts)
+
+    def note(self) -> None:
+        """Keep the parts of the last batch until they are told; the host does not wait for them."""
+        for name, part in self.parts.items():
+            # A replayed step writes the next ones into the same place.
+            self.noted.setdefault(name, []).append(part.clone())
+
     def tell(self) -> dict[str, float]:
-        """The mean number of evaluations of the batches since it was last asked."""
-        if not self.spent:
-            return {}
-        mean = sum(self.spent) / len(self.spent)
+        """The mean number of evaluations and the mean of every part, of the batches since it was last asked."""
+        told = {"nfe": sum(self.spent) / len(self.spent)} if self.spent else {}
+        told |= {f"loss_{name}": torch.stack(values).float().mean().item() for name, values in self.noted.items()}
         self.spent.clear()
-        return {"nfe": mean}
+        self.noted.clear()
+        return told

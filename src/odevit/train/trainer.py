@@ -85,12 +85,16 @@ class OdeViTTrainer(Trainer):
         self.task.enter(schedule.progress if isinstance(schedule, Schedule) else done, part)
         if self._can_capture(inputs):
             assert self.captured is not None
-            return self.captured(inputs, self._way(), 0 if part is None else part.kind)
+            loss = self.captured(inputs, self._way(), 0 if part is None else part.kind)
+            self.loss.note()
+            return loss
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
         try:
-            return self.loss(model, inputs, self._way())
+            loss = self.loss(model, inputs, self._way())
+            self.loss.note()
+            return loss
         except IntegrationError as error:
             if not all(torch.isfinite(weight).all() for weight in self.network.parameters()):
                 DivergenceGuard(self.checkpoints).check(math.nan, self.state.global_step, self.network)
