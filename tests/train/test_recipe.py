@@ -135,6 +135,8 @@ def test_replayed_steps_and_features_on_disk_exclude_each_other():
     words = ["features=somewhere", "train.capture=true", "data.augmentation.affine=0", "data.augmentation.mixup=0"]
     recipe = compose_distillation([*words, "data.augmentation.mix_probability=0"])
     assert [problem for problem in recipe.problems() if "train.capture=false" in problem]
+    recipe = compose_distillation([*words[:1], *words[2:], "data.augmentation.mix_probability=0", "objective.seen=0.5"])
+    assert [problem for problem in recipe.problems() if "whole images; set objective.seen=1" in problem]
 
 
 def test_what_has_no_gradient_is_not_trained(monkeypatch):
