@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from odevit.field import Dynamics
+from odevit.field.dynamics import Fade
 from odevit.solver import SOLVERS, FixedStepSolver, make_solver, solve
 from tests.problems import PROBLEMS, slope
 
@@ -96,8 +97,8 @@ def test_backwards_undoes_forwards(name):
     assert slope(errors) > SOLVERS[name].order - 0.1
 
 
-@pytest.mark.parametrize("name", FIXED)
-def test_nfe_is_what_a_counting_field_counts(name):
+def counting(**settings):
+    """An equation of two terms, and how often each was evaluated."""
     calls = {"attention": 0, "mlp": 0}
 
     def counted(which):
@@ -107,11 +108,25 @@ def test_nfe_is_what_a_counting_field_counts(name):
 
         return component
 
-    x0 = torch.ones(2)
-    dynamics = Dynamics({which: counted(which) for which in calls}, anchor=x0, leak=0.5)
-    solution = solve(dynamics, x0, solver=name, steps=5)
+    return Dynamics({which: counted(which) for which in calls}, anchor=torch.ones(2), leak=0.5, **settings), calls
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_nfe_is_what_a_counting_field_counts(name):
+    dynamics, calls = counting()
+    solution = solve(dynamics, dynamics.anchor, solver=name, steps=5)
     assert solution.stats.nfe == max(calls.values())
     assert solution.stats.steps == 5
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_has_come_to_rest_is_not_evaluated_and_not_counted(name):
+    dynamics, calls = counting(fade=Fade(1.0, 0.25))
+    near, far = (solve(dynamics, dynamics.anchor, solver=name, steps=steps, t1=0.25 * steps).stats for steps in (5, 32))
+    assert (near.nfe, far.steps) == (far.nfe, 32)
+    # Stages of the last step that moves may lie where nothing does.
+    spare = 2 * far.nfe - max(calls.values())
+    assert 0 <= spare <= 2 * make_solver(name).evaluations(2)
 
 
 def test_a_solver_object_is_as_good_as_its_name():

@@ -100,6 +100,10 @@ class Dynamics:
         """Whether it jumps or turns a corner between two times: slopes from before then say nothing of those after."""
         return self.fade is not None and t0 < self.fade.end <= t1  # what rests has no past
 
+    def rests(self, t0: float, t1: float) -> bool:
+        """Whether none of its terms is evaluated between two times: what has faded moves nothing."""
+        return self.fade is not None and self.observer is None and min(t0, t1) >= self.fade.end
+
     def plus(self, name: str, component: Component) -> Dynamics:
         """The same equation with one more term."""
         return replace(self, components={**self.components, name: component})

@@ -75,7 +75,11 @@ class FixedStepLoop:
 
     def run(self, x0: Tensor) -> Solution:
         per_step, again = self.solver.evaluations(len(self.dynamics.components)), self.solver.restart
-        spent = list(itertools.accumulate(per_step + again * (n in self._fresh) for n in range(self.steps)))
+        # What has come to rest is not asked where it goes, unless somebody watches.
+        moves = [self._watched or not self.dynamics.rests(a, b) for a, b in itertools.pairwise(self._times)]
+        spent = list(
+            itertools.accumulate(moving * (per_step + again * (n in self._fresh)) for n, moving in enumerate(moves))
+        )
         costs = tuple(x0.new_zeros(()) for _ in self._running)
         end = self._walk(x0, costs, 0, self.steps, bool(self.checkpointing))
         if self.departures is not None:
