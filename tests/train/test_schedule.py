@@ -1,6 +1,7 @@
 """Parts of a training: where they begin and end, how fast they learn, and what a resumed run knows of the time."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -42,6 +43,17 @@ def test_parts_begin_at_their_update_and_have_their_own_rates():
     assert [adamw for *_, adamw in seen[:4]] == pytest.approx([1e-3 * height for height in heights])
     assert seen[4][1:] == pytest.approx((5e-4, 4e-4)), "without a warm-up a part begins at its highest rates"
     assert max(muon for _, muon, _ in seen[11:]) == pytest.approx(2.0 * (1 + math.cos(math.pi * 0.5 / 4.5)) / 2)
+
+
+def test_what_is_left_of_the_rates_is_where_the_next_part_goes_on():
+    parts = [Part("walk", 0.5, 0.5, 1e-3, 2e-3, 0.0, left=0.25), Part("any", 0.5, 1.0, 2.5e-4, 5e-4, 0.0)]
+    rates = [adamw for *_, adamw in run(Schedule(optimiser(), parts, 40), 40)]
+    assert rates[0] == 1e-3
+    assert rates[10] == pytest.approx(1e-3 * (1 + 0.25) / 2), "half way down"
+    assert all(earlier > later for earlier, later in pairwise(rates))
+    assert rates[20] == 2.5e-4
+    assert rates[19] == pytest.approx(2.5e-4, rel=0.02), "no leap"
+    assert rates[-1] < 1e-5
 
 
 def test_shares_that_are_not_exact_in_binary_still_end_on_their_update():

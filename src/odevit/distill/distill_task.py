@@ -216,6 +216,7 @@ class DistillTask(Task[DistillRecipe]):
                 "ways": self.recipe.phases[part.name].ways,
                 "learning_rate": part.learning_rate,
                 "muon_learning_rate": part.muon_learning_rate,
+                "left": part.left,
                 "judged": [None if way is None else way.numbers() for way in part.judged],
             }
             for part in self.phases

@@ -37,6 +37,8 @@ class Phase:
     muon_learning_rate: float | None = None
     warmup: float | None = None
     """Share of the phase over which the rates rise; they fall as a cosine over the rest of it."""
+    left: float = 0.0
+    """What is left of the rates at its end: 0 where it ends something, more where the next phase is to go on from."""
     objective: PhaseObjective = field(default_factory=PhaseObjective)  # type: ignore[valid-type]
 
     def goal(self, common: DistillObjective) -> DistillObjective:
@@ -53,6 +55,7 @@ RULES = {
     "ways": Expected("at least one way, such as own", bool),
     **dict.fromkeys(("learning_rate", "muon_learning_rate"), number(above=0, optional=True)),
     "warmup": number(least=0, below=1, optional=True),
+    "left": Expected("a share of the rates in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1),
 }
 
 
@@ -91,7 +94,7 @@ def parts_of(
         }
         end = phase.share + (parts[-1].end if parts else 0.0)
         draws, kind, judged = ListedWays(ways, seed), goals.index(goal), judges(ways, own)
-        parts.append(Part(name, phase.share, end, draws=draws, kind=kind, judged=judged, **rates))
+        parts.append(Part(name, phase.share, end, draws=draws, kind=kind, judged=judged, left=phase.left, **rates))
     return parts
 
 

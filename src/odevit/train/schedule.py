@@ -35,6 +35,7 @@ class Part:
         draws: the way of each batch; None where there is none to choose.
         kind: parts of one kind minimise the same loss, so that one captured step serves them all.
         judged: the ways over which the score on the held-out images is averaged; None is the network's own.
+        left: what is left of the rates at its end.
     """
 
     name: str
@@ -46,13 +47,14 @@ class Part:
     draws: Draws | None = None
     kind: int = 0
     judged: tuple[Way | None, ...] = (None,)
+    left: float = 0.0
 
     def height(self, progress: float) -> float:
-        """The rates over their highest: f / warmup, then (1 + cos pi (f - warmup) / (1 - warmup)) / 2."""
+        """The rates over their highest: f / warmup, then a cosine from 1 to `left`; f is the share that is over."""
         f = min(1.0, max(0.0, 1.0 - (self.end - progress) / self.share))
         if f < self.warmup:
             return f / self.warmup
-        return (1 + math.cos(math.pi * (f - self.warmup) / (1 - self.warmup))) / 2
+        return self.left + (1 - self.left) * (1 + math.cos(math.pi * (f - self.warmup) / (1 - self.warmup))) / 2
 
 
 class Schedule(LRScheduler):
