@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from odevit.analysis import local_lipschitz
+from odevit.analysis.lipschitz import jacobian
+from odevit.analysis.untouched import measurable
 from odevit.field import ATTENTIONS, NORMS, Dynamics, VectorField
 
 
@@ -29,6 +31,16 @@ def test_within_one_percent_of_the_dense_jacobian(attention, norm, leak):
         jacobian = torch.autograd.functional.jacobian(lambda s, one=one: field.dynamics(one)(s, 0.0), one)
         dense = torch.linalg.matrix_norm(jacobian.reshape(32, 32), ord=2).item()
         assert measured.value[sample].item() == pytest.approx(dense, rel=0.01)
+
+
+def test_products_are_those_with_the_dense_jacobian_and_with_its_transpose():
+    field = VectorField(8, 2, 2.0, leak=2.0).double()
+    x, v, u = torch.randn(3, 1, 4, 8, dtype=torch.float64)
+    dense = torch.autograd.functional.jacobian(lambda s: field.dynamics(x)(s, 0.0), x).reshape(32, 32)
+    push, pull = jacobian(lambda s: measurable(field, x)(s, 0.0), x)
+    torch.testing.assert_close(push(v).flatten(), dense @ v.flatten())
+    torch.testing.assert_close(pull(u).flatten(), dense.T @ u.flatten())
+    assert jacobian(torch.ones_like, x)[0](v).abs().max() == 0, "a velocity that is the same everywhere"
 
 
 def test_nothing_is_changed():

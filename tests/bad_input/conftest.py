@@ -1,7 +1,5 @@
 """A small workshop: pictures, a run, a teacher; and `typed`, which types a command there without starting the work."""
 
-import copy
-import functools
 import resource
 import shutil
 import signal
@@ -18,7 +16,6 @@ import odevit.contest.comparing
 import odevit.film
 import odevit.hub
 import odevit.report
-import odevit.train.compose
 import odevit.train.life
 from odevit.cli import main
 from tests.model.tiny import tiny_model
@@ -94,8 +91,6 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(odevit.film, "write", begin)
     monkeypatch.setattr(odevit.contest.comparing, "all_systems", lambda: {"vit": "", "attractor": ""})
     monkeypatch.setattr(odevit.app.serving, "begin", begin)
-    monkeypatch.setattr(odevit.train.compose, "compose", composed)
-    monkeypatch.setattr(odevit.train.compose, "store_schema", stored)
 
     def late(*_):
         raise AssertionError(f"no answer after {SECONDS} s")
@@ -120,19 +115,3 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
         return Outcome(code == 2, message)
 
     return run
-
-
-def composed(root, words=()):
-    """Hydra's compose, which takes a tenth of a second, once for every choice of files."""
-    return copy.deepcopy(_composed(root, tuple(words)))
-
-
-@functools.cache
-def stored(kind, root, store_schema=odevit.train.compose.store_schema):
-    """The schema, which takes as long, once."""
-    store_schema(kind, root)
-
-
-@functools.cache
-def _composed(root, words, compose=odevit.train.compose.compose):
-    return compose(root, list(words))

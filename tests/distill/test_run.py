@@ -35,8 +35,13 @@ SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.b
 
 
 def distill(then=None, **settings):
-    """One field in one part, as where the teacher is trained here; tests/distill/test_phases.py has the rest."""
+    """One field in one part, as where the teacher is trained here; tests/distill/test_phases.py has the rest.
+
+    The digits, as a teacher's processor makes them, are decoded for the first run and kept for the others.
+    """
     plain = {"student.vector_knots": "null", "student.init": "spectral"}
+    if "teacher" in settings:
+        plain["data.cache"] = settings["teacher"].parent / "decoded"
     settings = {"phases": "none", "train.optimizer": "adamw", **plain, **settings}
     return distill_recipe(compose_distillation(words(settings)), then=then)
 

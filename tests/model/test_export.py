@@ -20,12 +20,12 @@ VARIANTS = [
         "pooling": "attention",
         "use_cls_token": False,
     },
-    {"solver": "exponential_heun", "attention": "hopfield", "time_conditioned": True},
+    {"solver": "exponential_heun", "steps": 1, "attention": "hopfield", "time_conditioned": True},
     {"depth": "stacked"},
     {"knots": 2},
     {"knots": 2, "blend": "constant", "rank": 3},
     {"vector_knots": 2, "fade": 0.5, "leak": 0.0},
-    {"activation": "quick_gelu", "gated": True, "qk_norm": True, "rope_theta": 100.0},
+    {"steps": 1, "activation": "quick_gelu", "gated": True, "qk_norm": True, "rope_theta": 100.0},
 ]
 
 

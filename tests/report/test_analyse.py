@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,38 @@ def restless(tmp_path_factory):
     return analyse(run, data=str(data), limit=7, sizes=FEW)
 
 
+NEW_SECTION = """
+from odevit.report import SECTIONS, Section
+
+@SECTIONS.register("norms")
+class Norms(Section):
+    title = "How large is <x>?"
+    place = 15
+    thresholds = ("A state is large beyond ten.",)
+    text = "<p>The largest norm of {{ norms.images | count }} embedded images is {{ norms.largest | number }}.</p>"
+
+    def measure(self, study):
+        x0 = study.sample.start(4)
+        return {"norms": {"images": len(x0), "largest": x0.flatten(1).norm(dim=1).max()}}
+"""
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory, data):
+    """Steps that are short, a model that is bundled, and a section that somebody wrote: one report for all three."""
+    folder = tmp_path_factory.mktemp("bundled")
+    run = model_folder(folder / "bundle", leak=1.0, horizon=0.3)
+    (folder / "norms.py").write_text(NEW_SECTION)
+    spec = importlib.util.spec_from_file_location("norms", folder / "norms.py")
+    all_sections()  # imports them; inside the block below they would be forgotten
+    with pytest.MonkeyPatch.context() as patch, SECTIONS.restored():
+        patch.setattr(importlib.import_module("odevit.model.load"), "bundled_models", lambda: {"tiny": run})
+        patch.chdir(folder)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        found = analyse("tiny", data=str(data), limit=6, sizes=FEW)
+        return replace(found, folder=found.folder.resolve())
+
+
 def test_what_it_leaves_behind(calm):
     assert {path.name for path in calm.folder.iterdir()} == {"analysis.json", "report.html", "figures"}
     assert calm.folder.name == "analysis"
@@ -76,38 +109,15 @@ def test_the_page_can_be_written_again_from_the_numbers_alone(calm, tmp_path):
     assert first == again
 
 
-NEW_SECTION = """
-from odevit.report import SECTIONS, Section
-
-@SECTIONS.register("norms")
-class Norms(Section):
-    title = "How large is <x>?"
-    place = 15
-    thresholds = ("A state is large beyond ten.",)
-    text = "<p>The largest norm of {{ norms.images | count }} embedded images is {{ norms.largest | number }}.</p>"
-
-    def measure(self, study):
-        x0 = study.sample.start(4)
-        return {"norms": {"images": len(x0), "largest": x0.flatten(1).norm(dim=1).max()}}
-"""
-
-
-def test_a_section_is_one_new_file(data, tmp_path, monkeypatch):
+def test_a_section_is_one_new_file(bundled):
     """It is measured, told, and in its place on the page, without anything else being touched."""
-    (tmp_path / "norms.py").write_text(NEW_SECTION)
-    spec = importlib.util.spec_from_file_location("norms", tmp_path / "norms.py")
-    with SECTIONS.restored():
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-        run, out = model_folder(tmp_path / "run", leak=1.0), tmp_path / "elsewhere"
-        found = analyse(run, data=str(data), limit=3, sizes=FEW, out=out)
-    assert found.folder == out
-    assert found.numbers["norms"]["images"] == 3
-    page = found.page.read_text()
+    assert bundled.numbers["norms"]["images"] == 4
+    page = bundled.page.read_text()
     places = [
         page.index(f"<h2>{title}") for title in ("Does it settle?", "How large is &lt;x&gt;?", "Where do they go?")
     ]
     assert places == sorted(places)
-    assert f"of 3 embedded images is {found.numbers['norms']['largest']:.3g}." in page
+    assert f"of 4 embedded images is {bundled.numbers['norms']['largest']:.3g}." in page
     assert "A state is large beyond ten." in page
     assert "norms" not in SECTIONS
 
@@ -173,7 +183,9 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda _: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
-    analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
+    found = analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
+    assert found.folder == tmp_path / "out"
+    assert found.page.exists()
     assert torch.equal(torch.get_rng_state(), random)
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -223,18 +235,16 @@ def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
         analyse(model_folder(tmp_path / "four", num_labels=4), data=str(data))
 
 
-def test_a_bundled_model_is_not_shadowed_by_its_report(data, tmp_path, monkeypatch):
+def test_a_bundled_model_is_not_shadowed_by_its_report(bundled):
     """analysis-NAME, for a folder NAME would be taken for the model the next time."""
-    run = model_folder(tmp_path / "bundle")
-    monkeypatch.setattr(importlib.import_module("odevit.model.load"), "bundled_models", lambda: {"tiny": run})
-    monkeypatch.chdir(tmp_path)
-    found = analyse("tiny", data=str(data), limit=2, sizes=FEW)
-    assert found.page.resolve() == tmp_path / "analysis-tiny/report.html"
+    assert bundled.page.parent.name == "analysis-tiny"
+    assert bundled.page.exists()
+    assert not (bundled.folder.parent / "tiny").exists()
 
 
-def test_a_splitting_is_shown_and_not_held_against_the_model(tmp_path, data):
+def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
     """Strang's short steps are stable, but rest beside the equation: that is the solver's doing."""
-    numbers = analyse(model_folder(tmp_path / "run", leak=1.0, horizon=0.3), data=str(data), limit=6, sizes=FEW).numbers
+    numbers = bundled.numbers
     stable = [way["solver"] for way in numbers["sweep"]["solvers"] if way["stable"]]
     assert "strang" in stable
     own = numbers["model"]["solver"]

@@ -60,6 +60,15 @@ def test_overrides_reach_the_model():
     assert (settings["leak"], settings["final_norm"], settings["steps"]) == (0, None, 5)
 
 
+def test_a_recipe_leaves_nothing_in_the_next():
+    """The files are put together once; what is typed, and what becomes of a recipe, is its own."""
+    untouched = compose_recipe()
+    first = compose_recipe(["train.epochs=77", "model.leak=0.125"])
+    first.train.steps.append(5)
+    assert (first.train.epochs, first.model_settings()["leak"]) == (77, 0.125)
+    assert compose_recipe() == untouched
+
+
 def test_unknown_keys_are_all_reported_with_the_nearest_match():
     with pytest.raises(ConfigError) as caught:
         compose_recipe(["train.epoch=3", "seed=x", "modle.leak=0"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from odevit.analysis.lipschitz import jacobian
 from odevit.analysis.significance import Share
 from odevit.analysis.untouched import measurable
 from odevit.field.dynamics import Field
@@ -231,10 +232,11 @@ def stability_interval(tableau: Tableau) -> float:
     return -y[unstable[0] - 1].item() if len(unstable) else 100.0
 
 
+@torch.no_grad()
 def _spectral_radius(velocity: Callable[[Tensor], Tensor], x: Tensor, iterations: int = 40) -> Tensor:
     """Growth of a vector under the Jacobian, averaged over half of the iterations: that captures a complex pair too."""
-    v, growth = random_normal(x.shape, seed=0).to(x), []
+    v, growth, (push, _) = random_normal(x.shape, seed=0).to(x), [], jacobian(velocity, x.detach())
     for _ in range(iterations):
-        v = torch.func.jvp(velocity, (x,), (units(v),))[1]
+        v = push(units(v))
         growth.append(norms(v).clamp_min(1e-30).log())
     return torch.stack(growth[iterations // 2 :]).mean(dim=0).exp()

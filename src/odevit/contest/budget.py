@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ def fit_to_budget(settings: Mapping[str, Any], budget: int) -> dict[str, Any]:
     config = OdeViTConfig(**settings)
     unit, ratio = int(config.num_attention_heads or 1) * (4 if config.rope_theta else 1), float(config.mlp_ratio or 1)
 
+    @cache
     def count(width: int, share: float = ratio) -> int:
         return parameters_of({**settings, "hidden_size": width, "mlp_ratio": share})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.resources import files
@@ -25,6 +26,7 @@ from odevit.data import Augmentation
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, shortened, typed_as, unknown_name
 from odevit.field import ATTENTIONS
+from odevit.solver import PENALTIES
 from odevit.train.recipe import Recipe, TrainRecipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
@@ -50,18 +52,14 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     Hydra puts the files together. The keys are set here, one by one, so that all that is wrong is said at once, in our
     words, and so that text stays text: a folder may be called `nan`, `1e3` or `a=b`.
     """
-    store_schema(kind, root)
     words = depth_words(data_words(system_words(overrides)))
     own = groups_of(root)
     groups = [word for word in words if word.partition("=")[0] in own]
-    # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
-    GlobalHydra.instance().clear()
-    with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
-        try:
-            config = compose(root, groups)
-        except ERRORS as error:
-            problems = [problem for group in groups for problem in _file_problems(root, group)]
-            raise ConfigError("the command line", problems or [str(error).splitlines()[0]]) from error
+    try:
+        config = files_together(kind, root, groups)
+    except ERRORS as error:
+        problems = [problem for group in groups for problem in _file_problems(kind, root, group)]
+        raise ConfigError("the command line", problems or [str(error).splitlines()[0]]) from error
     types = types_of(kind, config)
     types |= {f"{DEPTH_OPTIONS}.{name}": Any for depth in DEPTHS.values() for name in depth.rules}
     types |= {f"{ATTENTION_OPTIONS}.{name}": Any for attention in ATTENTIONS.values() for name in attention.rules}
@@ -88,9 +86,24 @@ def groups_of(root: str) -> tuple[str, ...]:
 def store_schema(kind: type[Recipe], root: str) -> None:
     """Make the dataclass the schema: yaml files and overrides are checked against its keys and types.
 
-    Done anew each time, because its keys are those of the penalties that are registered by now.
+    Done anew for other penalties, because its keys are those of the ones that are registered by now.
     """
     ConfigStore.instance().store(name=f"{root}_schema", node=kind)
+
+
+def files_together(kind: Any, root: str, groups: Sequence[str]) -> Any:
+    """A root among the yaml files with the choices of its groups, to be changed by whoever asks."""
+    return deepcopy(_files_together(kind, root, tuple(groups), tuple(PENALTIES.items())))
+
+
+@cache
+def _files_together(kind: Any, root: str, groups: tuple[str, ...], penalties: Any) -> Any:
+    """By Hydra, which takes a tenth of a second, and a command asks for the same files several times."""
+    store_schema(kind, root)
+    # Hydra keeps its state in a global; leave none behind, and do not trip over someone else's.
+    GlobalHydra.instance().clear()
+    with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
+        return compose(root, list(groups))
 
 
 def data_words(overrides: Sequence[str]) -> list[str]:
@@ -165,10 +178,10 @@ def _parser() -> OverridesParser:
     return OverridesParser.create()
 
 
-def _file_problems(root: str, group: str) -> list[str]:
+def _file_problems(kind: type[Recipe], root: str, group: str) -> list[str]:
     key, _, value = group.partition("=")
     try:
-        compose(root, [group])
+        files_together(kind, root, [group])
     except ERRORS:
         return [unknown_name(key, value, options(key))]
     return []
