@@ -15,6 +15,10 @@ from odevit.solver import SOLVERS, STOPS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 
 
+SHIFTS_A_SOFTMAX = "odevit.pooling.score.bias"
+"""Changes nothing: its gradient is 0, or what rounding makes of it."""
+
+
 def trained_saved_and_loaded(folder, **settings):
     """The model after a round trip, images, and its answers to them before; every parameter had a gradient."""
     model, images = tiny_model(**settings), tiny_images()
@@ -22,7 +26,7 @@ def trained_saved_and_loaded(folder, **settings):
     assert output.trajectory.ok
     output.loss.backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert silent == [], "every parameter takes part"
+    assert {*silent} <= {SHIFTS_A_SOFTMAX}, "every parameter takes part"
     model.save_pretrained(folder)
     again = OdeViTForImageClassification.from_pretrained(folder).eval()
     logits = output.logits.detach()

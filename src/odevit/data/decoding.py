@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -65,6 +64,9 @@ def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[I
 @contextmanager
 def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]], Iterable[Decoded]]]:
     """What decodes a list of pictures: processes for many, threads for large ones, else this one by itself."""
+    import multiprocessing  # with all that belongs to it slow to import, and needed by few
+    from concurrent.futures import ProcessPoolExecutor
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Forked, they have imported everything; where that cannot be, starting them would take longer than they save.
     forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
