@@ -14,7 +14,6 @@ from odevit.model.pooling import POOLINGS
 from odevit.solver import SOLVERS, STOPS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 
-
 SHIFTS_A_SOFTMAX = "odevit.pooling.score.bias"
 """Changes nothing: its gradient is 0, or what rounding makes of it."""
 
