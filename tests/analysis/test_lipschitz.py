@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from odevit.analysis import local_lipschitz
-from odevit.analysis.lipschitz import jacobian
+from odevit.analysis.linearisation import jacobian
 from odevit.analysis.untouched import measurable
 from odevit.field import ATTENTIONS, NORMS, Dynamics, VectorField
 

@@ -6,7 +6,7 @@ import transformers as hf
 
 from odevit import get_ode_model
 from odevit.distill import Teacher
-from odevit.model.anatomy import find_place
+from odevit.model.place import find_place
 from tests.model.zoo import WIDE, LikeTimm, images, make
 
 CALLED = {

@@ -9,9 +9,9 @@ from odevit.distill import Teacher
 from odevit.errors import OdeVitWarning
 from odevit.field import KnottedField
 from odevit.field.timetable import Timetable
-from odevit.model.anatomy import find_place
 from odevit.model.block import weights_of
 from odevit.model.inherit import knot_times, shares
+from odevit.model.place import find_place
 from tests.model.zoo import TINY, WIDE, ZOO, LikeTimm, answers, images, make
 
 TWELVE = {"num_hidden_layers": 12}

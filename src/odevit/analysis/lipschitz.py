@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from odevit.analysis.linearisation import jacobian
 from odevit.analysis.untouched import measurable
 from odevit.field.attention import Attention
 from odevit.objectives.bounds import dot_product
@@ -55,17 +55,6 @@ def local_lipschitz(
         previous, value = value, norms(pushed)
         direction = units(pull(pushed))
     return Estimate(value, (value - previous).abs() / value.clamp_min(1e-12))
-
-
-def jacobian(velocity: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Callable[[Tensor], Tensor], ...]:
-    """v -> J v and u -> J^T u, J = df/dx at x: recorded once, for many products.
-
-    u -> J^T u is linear, so what its own derivative pulls back is J v: several times faster than a forward derivative,
-    which evaluates f anew for every v.
-    """
-    pull = torch.func.vjp(velocity, x)[1]
-    push = torch.func.vjp(lambda u: pull(u)[0], torch.zeros_like(x))[1]
-    return lambda v: push(v)[0], lambda u: pull(u)[0]
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from odevit.analysis.lipschitz import jacobian
+from odevit.analysis.linearisation import jacobian
 from odevit.analysis.significance import Share
 from odevit.analysis.untouched import measurable
 from odevit.field.dynamics import Field

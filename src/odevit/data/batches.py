@@ -150,7 +150,7 @@ def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: tor
             yield batch
     finally:
         # Who stops before the end leaves a batch behind that is still being made of the epoch's order. That order's
-        # memory is free now, and would be written over beneath it: a training ended by time died of such indices.
+        # memory is free now, and could be written over beneath it: numbers of images that do not exist.
         torch.cuda.current_stream(device).wait_stream(side)
 
 

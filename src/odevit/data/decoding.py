@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,13 +65,10 @@ def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[I
 @contextmanager
 def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]], Iterable[Decoded]]]:
     """What decodes a list of pictures: processes for many, threads for large ones, else this one by itself."""
-    import multiprocessing  # with all that belongs to it slow to import, and needed by few
-    from concurrent.futures import ProcessPoolExecutor
-
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Forked, they have imported everything; where that cannot be, starting them would take longer than they save.
-    forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
-    if count >= _MANY and cores > 1 and forks:
+    if count >= _MANY and cores > 1 and _can_fork():
+        from concurrent.futures import ProcessPoolExecutor  # slow to import, and needed by few
+
         context = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(cores, context, initializer=_remember, initargs=(decoder,)) as pool:
 
@@ -91,6 +89,11 @@ def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]],
             return map(one, pictures) if small else threads.map(one, pictures)
 
         yield decode
+
+
+def _can_fork() -> bool:
+    """Forked, processes have imported everything; where that cannot be, to start them takes longer than they save."""
+    return "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
 
 
 def _decode(decoder: Decoder, picture: Encoded) -> Decoded:

@@ -64,7 +64,7 @@ class CapturedStep:
             self.graphs[kind, way] = self._capture(way)
         graph, loss, parts = self.graphs[kind, way]
         graph.replay()
-        self.loss.has(parts)
+        self.loss.remember(parts)
         return loss.clone()
 
     def _capture(self, way: Way | None) -> tuple[torch.cuda.CUDAGraph, Tensor, dict[str, Tensor]]:

@@ -129,11 +129,11 @@ class TrainingLoss:
         for name, weight in self.weights.items():
             penalty = weight * output.penalties[name]
             loss, parts[name] = loss + penalty, penalty.detach()
-        self.has(parts)
+        self.remember(parts)
         return loss
 
-    def has(self, parts: Mapping[str, Tensor]) -> None:
-        """Say what the loss of the last batch consists of."""
+    def remember(self, parts: Mapping[str, Tensor]) -> None:
+        """These are the parts of the last batch's loss."""
         self.parts.clear()
         self.parts.update(parts)
 
