@@ -305,8 +305,35 @@ def test_only_the_head_moves_at_first(vit, tmp_path):
     assert moved == {"classifier.weight", "classifier.bias"}
 
 
+def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypatch):
+    """The rates are full when the head is ready, and weights that are worth keeping must not begin with them."""
+    seen, ordinary = [], OdeViTTrainer.training_step
+
+    def watched(self, *args):
+        body = {name: weight.clone() for name, weight in self.network.named_parameters() if "classifier" not in name}
+        seen.append((self.part.name, max(group["lr"] for group in self.optimizer.param_groups), body))
+        return ordinary(self, *args)
+
+    monkeypatch.setattr(OdeViTTrainer, "training_step", watched)
+    settings = {"teacher": vit, "out": tmp_path / "run", "train.head_first": 0.5, "train.warmup": 0.5, **SMALL}
+    recipe = compose_recipe(words(settings))
+    train_pretrained(recipe)
+    names, rates, bodies = zip(*seen, strict=True)
+    half = len(seen) // 2
+    assert names == ("head",) * half + ("whole",) * (len(seen) - half)
+    highest = recipe.train.learning_rate
+    assert rates[half - 1] == pytest.approx(highest, rel=0.05), "the head is trained at its full rate to the end"
+    assert rates[half] < 0.1 * highest and max(rates[half:]) == pytest.approx(highest, rel=0.1)
+    assert rates[-1] < 0.1 * highest
+    held = [all(torch.equal(bodies[0][name], body[name]) for name in body) for body in bodies]
+    assert all(held[: half + 1]) and not any(held[half + 2 :])
+
+
 def test_rates_of_layers_need_a_pretrained_vit(tmp_path):
     with pytest.raises(ConfigError, match=r"train.layer_decay and train.head_first are for a pretrained ViT"):
         compose_recipe(["train.layer_decay=0.5"]).check()
+    restarts = ["teacher=X", "train.head_first=0.1", "train.schedule=cosine_with_restarts"]
+    with pytest.raises(ConfigError, match=r"train.head_first=0.1 has a cosine .* leave out train.schedule=cosine_with"):
+        compose_recipe(restarts).check()
     with pytest.raises(ConfigError, match=r"no trajectory to penalise; set train.jasmin=0"):
         compose_recipe(["teacher=X", "train.jasmin=1"]).check()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,10 +31,13 @@ from odevit.solver import Way
 from odevit.tokens import Pixels
 from odevit.train.life import run
 from odevit.train.loss import BatchLoss
-from odevit.train.recipe import Recipe
+from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.schedule import Part
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
+HEAD = "head"
+"""The part of a training in which only the head moves."""
 HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 """What the heads of the models we know are called."""
 
@@ -116,8 +120,18 @@ class PretrainedTask(Task[Recipe]):
         self.network = Pretrained(model, anatomy, body.processor, statistics, head_only=recipe.head_only)
         self.blocks = f"model.{body.anatomy.where.name}."
         if recipe.train.head_first and not recipe.head_only:
-            self.callbacks = [HeadFirst(self.network, recipe.train.head_first)]
+            self.phases = head_then_whole(recipe.train)
+            self.callbacks = [self.body]
         self.make_batches(self.data)
+
+    @cached_property
+    def body(self) -> BodyHeld:
+        """What is below the head."""
+        return BodyHeld(self.network)
+
+    def enter(self, progress: float, part: Part | None) -> None:
+        if part is not None:
+            self.body.held = part.name == HEAD
 
     def rate_of(self, name: str) -> float:
         """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
@@ -131,14 +145,21 @@ class PretrainedTask(Task[Recipe]):
         return decay**layers if "embed" in name else 1.0
 
 
-class HeadFirst(TrainerCallback):
-    """For the first share of the training only the head moves; what is below it gets no update."""
+def head_then_whole(train: TrainRecipe) -> list[Part]:
+    """The head alone at its full rate, then everything, rising once more from 0: the body has not been trained yet."""
+    rates, share = (train.learning_rate, train.muon_learning_rate, train.warmup), train.head_first
+    parts = [Part(HEAD, share, share, *rates, kind=0, left=1.0), Part("whole", 1.0 - share, 1.0, *rates, kind=1)]
+    return [part for part in parts if part.share > 0]
 
-    def __init__(self, network: Pretrained, share: float) -> None:
-        self.share = share
-        self.body = [parameter for name, parameter in network.named_parameters() if not is_head(name)]
+
+class BodyHeld(TrainerCallback):
+    """While it is held, what is below the head gets no update."""
+
+    def __init__(self, network: Pretrained) -> None:
+        self.held = False
+        self.weights = [parameter for name, parameter in network.named_parameters() if not is_head(name)]
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step < self.share * state.max_steps:
-            for parameter in self.body:
-                parameter.grad = None
+        if self.held:
+            for weight in self.weights:
+                weight.grad = None

@@ -81,7 +81,7 @@ class TrainRecipe(Penalised):
     layer_decay: float = 1.0
     """With `teacher`: factor on the learning rate from each layer to the one before it."""
     head_first: float = 0.0
-    """With `teacher`: initial share of the training in which only the new head moves."""
+    """With `teacher`: initial share of the training in which only the new head moves; then rates rise once more."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 does not clip."""
     precision: str = "fp32"
@@ -271,10 +271,15 @@ class Recipe:
             problems += [f"a pretrained ViT has no trajectory to penalise; set train.{name}=0" for name in t.weights]
         if not self.teacher and (t.layer_decay, t.head_first) != (1.0, 0.0):
             problems.append("train.layer_decay and train.head_first are for a pretrained ViT; pass teacher=ViT")
+        if t.head_first and t.schedule != "cosine":
+            problems.append(
+                f"train.head_first={t.head_first:g} has a cosine for the head and one for the whole; leave out "
+                f"train.schedule={t.schedule}"
+            )
         if t.capture is True and t.accumulate > 1:
             problems.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
         if t.seconds:
-            at_odds = {"updates": 0, "coarse_first": 0.0, "head_first": 0.0, "schedule": "cosine"}
+            at_odds = {"updates": 0, "coarse_first": 0.0, "schedule": "cosine"}
             problems += [
                 f"train.seconds={t.seconds:g} ends by time, and how many updates that takes is not known before; leave "
                 f"out train.{key}={getattr(t, key)}"
