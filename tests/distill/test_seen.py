@@ -5,8 +5,8 @@ import torch
 
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
-from odevit.distill.distill_task import refuse_glances
 from odevit.distill.objective import DistillObjective
+from odevit.distill.refusals import refuse_glances
 from odevit.distill.step import Distillation, glance
 from odevit.errors import ConfigError
 from odevit.model import get_ode_model
@@ -24,7 +24,7 @@ def itself(name):
     student = get_ode_model(
         teacher.model, knots=3, blend="constant", steps=3, horizon=None, anatomy=teacher.anatomy, mlp_ratio=None
     )
-    goal = DistillObjective(cls=0.5, patches=0.0, others=0.5, seen=0.5)
+    goal = DistillObjective(cls=0.5, patches=0.0, others=0.5, pooled=1.0, seen=0.5)
     return Distillation(student, teacher, Alignment("uniform", (1.0,) * 3), goal).train()
 
 
@@ -66,6 +66,7 @@ def test_a_student_that_is_its_teacher_has_no_loss_whatever_is_seen(name):
     parts = network(images()).parts
     size = max(state.square().mean().item() for state in network.teacher.states(images()))
     assert parts["path"].item() < 1e-8 * size
+    assert parts["pooled"].item() < 1e-8 * size
     assert abs(parts["logits"].item()) < 1e-5
 
 

@@ -8,9 +8,11 @@ import torch
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
 from odevit.distill.distillation import DistillObjective
-from odevit.distill.pretrained import head_parameters
+from odevit.distill.refusals import refuse_unheard
 from odevit.distill.step import Distillation
+from odevit.errors import ConfigError
 from odevit.model import get_ode_model
+from odevit.model.head import head_parameters
 from odevit.objectives import jasmin, path_matching
 from odevit.solver import Save, Way, solve
 from tests.model.tiny import tiny_images, tiny_model
@@ -198,6 +200,35 @@ def test_the_head_is_found():
     assert shapes == {(5, 32), (5,)}
     with pytest.raises(ValueError, match="Linear has no part called classifier"):
         head_parameters(torch.nn.Linear(2, 2))
+
+
+def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
+    """Norm and pooling of the original, over the variance from image to image; the path does not count."""
+    goal = DistillObjective(cls=0.0, patches=0.0, pooled=2.0, logits=0.0)
+    network, images = made(goal), tiny_images()
+    way = network.student.way.times(1.5)
+    encoder = network.student.model.odevit
+    ours, theirs = (
+        encoder.pooling(encoder.norm(state), network.student.outer_layout())
+        for state in (network.student.states(images, way=way).state, network.teacher.states(images)[-1])
+    )
+    loss = network(images, way=way).loss
+    torch.testing.assert_close(loss, 2.0 * (ours - theirs).square().mean() / theirs.var(dim=0).mean())
+    loss.backward()
+    assert all(weight.grad is None for weight in network.student.model.classifier.parameters())
+    assert any(weight.grad.abs().sum() > 0 for weight in network.student.field.parameters() if weight.grad is not None)
+
+
+def test_a_head_that_is_not_found_is_not_asked():
+    network = made()
+    network.student.model.classifier = torch.nn.Sequential(torch.nn.Linear(32, 7), torch.nn.Linear(7, 5, bias=False))
+    refuse_unheard(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
+    network.student.model.classifier = torch.nn.Bilinear(32, 32, 5)
+    refuse_unheard(network.student, {"walk": DistillObjective()})
+    with pytest.raises(
+        ConfigError, match=r"phases.any_way.objective.pooled=1: .* no linear head with 5 outputs .* set"
+    ):
+        refuse_unheard(network.student, {"any_way": DistillObjective(pooled=1.0)})
 
 
 def test_asked_it_is_the_student():

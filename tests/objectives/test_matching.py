@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from odevit.objectives import logit_kl, path_matching
+from odevit.objectives import logit_kl, path_matching, pooled_matching
 from odevit.tokens import TokenLayout
 
 LAYOUT = TokenLayout(has_cls=True, grid=(2, 2), num_registers=1)
@@ -135,3 +135,35 @@ def test_a_temperature_that_is_not_one_is_refused(temperature):
 def test_other_labels_are_refused(shape):
     with pytest.raises(ValueError, match=r"student \[2, 3\] and of the teacher.*same labels"):
         logit_kl(torch.zeros(2, 3), torch.zeros(shape))
+
+
+def test_what_heads_are_given_is_compared_over_its_variance():
+    """An error of a given share of the variance, in whatever units, is that share; several heads are a mean."""
+    torch.manual_seed(0)
+    goal = torch.randn(4096, 8, dtype=torch.float64)
+    off = goal + 0.5 * torch.randn_like(goal)
+    for size in (1.0, 100.0):
+        loss = pooled_matching([size * off], [size * goal])["loss"]
+        assert loss.item() == pytest.approx(0.25, rel=0.05)
+    assert pooled_matching([off, goal], [goal, goal])["loss"].item() == pytest.approx(0.125, rel=0.05)
+    # What all images have in common is no variance.
+    shifted = pooled_matching([off + 50.0], [goal + 50.0])["loss"]
+    assert shifted.item() == pytest.approx(pooled_matching([off], [goal])["loss"].item(), rel=1e-6)
+
+
+def test_a_single_image_is_measured_by_its_size():
+    goal = torch.tensor([[3.0, -4.0]])
+    assert pooled_matching([torch.zeros(1, 2)], [goal])["loss"].item() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_no_gradient_reaches_what_the_teacher_gives_its_head():
+    ours, theirs = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
+    pooled_matching([ours], [theirs])["loss"].backward()
+    assert ours.grad.abs().sum() > 0
+    assert theirs.grad is None
+
+
+@pytest.mark.parametrize("given", [([], []), ([torch.zeros(2, 3)], []), ([torch.zeros(2, 3)], [torch.zeros(2, 4)])])
+def test_heads_that_are_given_different_things_are_refused(given):
+    with pytest.raises(ValueError, match=r"the heads of the student are given .* expected the same shapes"):
+        pooled_matching(*given)

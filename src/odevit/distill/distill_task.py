@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,14 +18,13 @@ from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features
 from odevit.distill.fewer_steps import FewerStepsTask
-from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import parts_of
-from odevit.distill.pretrained import head_parameters
+from odevit.distill.refusals import finite, refuse_glances, refuse_unheard
 from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError, shortened, typed_as
 from odevit.model import OdeStudent, OdeViTConfig, get_ode_model
-from odevit.tokens import Tokens
+from odevit.model.head import head_parameters
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.folder import RECORD
@@ -111,7 +110,9 @@ class DistillTask(Task[DistillRecipe]):
         self.goals = {name: phase.goal(recipe.objective) for name, phase in recipe.phases.items()}
         self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
         self._check_ways()
-        refuse_glances(student, teacher, self.goals or {"": recipe.objective})
+        goals = self.goals or {"": recipe.objective}
+        refuse_glances(student, teacher, goals)
+        refuse_unheard(student, goals)
         head = any(goal.unfreeze_head for goal in [recipe.objective, *self.goals.values()])
         self.callbacks = [_HeadHeld(self.network)] if head else []
         if recipe.stopping.bound:
@@ -298,32 +299,6 @@ def answered(teacher: Teacher, data: DataSet, split: str, device: torch.device) 
     ]
     relabelled: Any = {split: getattr(data, split).relabelled(torch.cat(answers))}
     return replace(data, **relabelled)
-
-
-def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
-    """The states of a teacher, if they are numbers."""
-    for layer, state in enumerate(states):
-        if not torch.isfinite(state).all():
-            place = f"its block {layer}" if layer else "its embedding"
-            raise ValueError(
-                f"the teacher's states are not all finite: NaN or infinity comes out of {place} for training images; "
-                "check the pixel statistics in its preprocessor_config.json"
-            )
-    return states
-
-
-def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, DistillObjective]) -> None:
-    """Refuse to leave patches out, in any of the phases, where one patch would then be taken for another."""
-    layout, encoder = student.outer_layout(), student.encoder
-    if teacher.anatomy.rotary or encoder.positions is not None or student.config.rope_theta:
-        why = "blocks of the teacher or the student are told where the patches of a whole image stand"
-    elif layout.patches.stop < len(layout):
-        why = "the teacher's head looks for registers behind the patches of a whole image"
-    else:
-        return
-    keys = {f"phases.{name}.objective" if name else "objective": goal.seen for name, goal in goals.items()}
-    if problems := [f"{key}.seen={seen:g}: {why}; set it to 1" for key, seen in keys.items() if seen < 1]:
-        raise ConfigError("the recipe", problems)
 
 
 class _HeadHeld(TrainerCallback):

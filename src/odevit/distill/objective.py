@@ -1,4 +1,4 @@
-"""L = sum_g w_g |x_g - h_g|^2 / v + w KL + ...: what a distillation makes smaller, as the keys of a recipe."""
+"""L = sum_g w_g |x_g - h_g|^2 / v + w |f - g|^2 / v + w KL + ...: what a distillation makes smaller, as keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from odevit.errors import Expected, broken, number
 from odevit.train.loss import Penalised
 from odevit.train.recipe import SHARE, one_of
 
-WEIGHTS = ("cls", "patches", "registers", "others", "attention_l1", "attention_kl", "logits", "cross_entropy")
+TOKENS = ("cls", "patches", "registers", "others")
+WEIGHTS = (*TOKENS, "attention_l1", "attention_kl", "pooled", "logits", "cross_entropy")
 OBJECTIVE_RULES = {
     "path": one_of("all", "last"),
     "scale": one_of("none", "state", "increment"),
@@ -47,6 +48,9 @@ class DistillObjective(Penalised):
     """Weight of the L1 distance of thresholded attention; costs the fused kernel."""
     attention_kl: float = 0.0
     """Weight of the KL divergence of attention; costs the fused kernel."""
+    pooled: float = 0.0
+    """Weight of the error of what the head is given: the last tokens, normed and pooled, over their variance from
+    image to image."""
     logits: float = 1.0
     """Weight of the KL divergence from the teacher's answer."""
     temperature: float = 1.0

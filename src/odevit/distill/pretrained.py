@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     AutoModelForImageClassification,
     PreTrainedModel,
@@ -25,6 +25,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.distill.teacher import Teacher
 from odevit.model.anatomy import Anatomy
+from odevit.model.head import head_parameters, is_head
 from odevit.model.ordinary import OrdinaryViT
 from odevit.model.processor import PixelStatistics
 from odevit.solver import Way
@@ -38,29 +39,11 @@ from odevit.train.task import Task
 
 HEAD = "head"
 """The part of a training in which only the head moves."""
-HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
-"""What the heads of the models we know are called."""
 
 
 def train_pretrained(recipe: Recipe, command: str = "") -> Path:
     """Train a pretrained ViT on labels, with its head alone or as a whole, and give back its folder."""
     return run(PretrainedTask(recipe), command)
-
-
-def is_head(name: str) -> bool:
-    """Whether a parameter belongs to the classification head."""
-    return bool(HEAD_NAMES & set(name.split(".")))
-
-
-def head_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The weights of a model's classification head."""
-    weights = [parameter for name, parameter in model.named_parameters() if is_head(name)]
-    if not weights:
-        raise ValueError(
-            f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
-            "leave it frozen (objective.unfreeze_head=false)"
-        )
-    return weights
 
 
 class Pretrained(OrdinaryViT):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 
 from odevit.distill.alignment import Alignment
 from odevit.distill.features import TeacherCache
-from odevit.distill.objective import DistillObjective
+from odevit.distill.objective import TOKENS, DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.model import OdeStudent
 from odevit.model.anatomy import answer_of
-from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching, spread
+from odevit.model.head import linear_heads, overheard
+from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching, pooled_matching, spread
 from odevit.solver import Save, Solution, Way, solve
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 from odevit.train.loss import BatchLoss
@@ -126,7 +128,7 @@ class Distillation(nn.Module):
         others: dict[str, Tensor] = {}
         states: tuple[Tokens, ...] = ()
         # Forced alone, nothing has to go the whole way.
-        if not forced or held or goal.needs_attentions or goal.weights or goal.logits or self.uses_labels:
+        if not forced or held or goal.needs_attentions or goal.weights or self._asks_for_answers:
             solution = self.student.follow(
                 target.states[0],
                 way,
@@ -174,10 +176,20 @@ class Distillation(nn.Module):
         """Whether labels count by now."""
         return self.objective.cross_entropy > 0 and self.progress >= self.objective.cross_entropy_from
 
+    @property
+    def _asks_for_answers(self) -> bool:
+        """Whether anything behind the last state counts by now."""
+        return self.objective.pooled > 0 or self.objective.logits > 0 or self.uses_labels
+
+    @cached_property
+    def _heads(self) -> list[nn.Linear]:
+        anatomy = self.student.anatomy
+        return linear_heads(self.student.model, anatomy.where, anatomy.labels)
+
     def _token_weights(self, layout: TokenLayout) -> dict[str, float]:
         """The weights of the groups of tokens; without a CLS, all others have its weight as well as their own."""
         goal = self.objective
-        weights = {name: getattr(goal, name) for name in ("cls", "patches", "registers", "others")}
+        weights = {name: getattr(goal, name) for name in TOKENS}
         if goal.others and not layout.has_cls:
             weights |= {"cls": 0.0, "others": goal.others + goal.cls}
         return weights
@@ -209,17 +221,22 @@ class Distillation(nn.Module):
         return TeacherOutput(states, None if cached.logits is None else cached.logits.to(pixels.device))
 
     def _answer_parts(self, state: Tokens, target: TeacherOutput, labels: Tensor | None) -> dict[str, Tensor]:
-        """The errors of the answer that the frozen norm and head of the original give for the last state."""
+        """The errors of what the frozen norm, pooling and head of the original make of the last state."""
         goal = self.objective
-        if not (goal.logits > 0 or self.uses_labels):
+        if not self._asks_for_answers:
             return {}
-        logits = answer_of(self.student.model, self.student.output(state)).logits
+        with overheard(self._heads) as ours:
+            logits = answer_of(self.student.model, self.student.output(state)).logits
         if logits is None or (target.logits is None and goal.logits > 0):
             raise ValueError(
                 "the teacher has no head that gives logits; set objective.logits=0 and objective.cross_entropy=0, or "
                 "use a model for classification"
             )
         parts = {}
+        if goal.pooled > 0:
+            with torch.no_grad(), overheard(self._heads) as theirs:
+                self.student.output(target.states[-1])
+            parts["pooled"] = goal.pooled * pooled_matching(ours, theirs)["loss"]
         if goal.logits > 0 and target.logits is not None:
             parts["logits"] = goal.logits * logit_kl(logits, target.logits, goal.temperature)["loss"]
         if self.uses_labels:

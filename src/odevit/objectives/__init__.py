@@ -12,6 +12,7 @@ from odevit.objectives.jasmin import g as g
 from odevit.objectives.jasmin import jasmin as jasmin
 from odevit.objectives.matching import logit_kl as logit_kl
 from odevit.objectives.matching import path_matching as path_matching
+from odevit.objectives.matching import pooled_matching as pooled_matching
 from odevit.objectives.matching import spread as spread
 from odevit.objectives.settling import Settling as Settling
 from odevit.objectives.transport import Transport as Transport

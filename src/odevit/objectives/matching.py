@@ -1,4 +1,4 @@
-"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2 and KL(q || p): a student follows its teacher's states and its answers."""
+"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2, |f - g|^2, KL(q || p): a student follows its teacher's states and answers."""
 
 from __future__ import annotations
 
@@ -86,6 +86,29 @@ def logit_kl(student: Logits, teacher: Logits, temperature: float = 1.0) -> dict
     log_p = F.log_softmax(at_least_single(student) / temperature, dim=-1)
     log_q = F.log_softmax(at_least_single(teacher.detach()) / temperature, dim=-1)
     return {"loss": temperature**2 * F.kl_div(log_p, log_q, reduction="batchmean", log_target=True)}
+
+
+def pooled_matching(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> dict[str, Tensor]:
+    """mean_h MSE(f_h, g_h) / mean_c Var(g_h,c): what the heads are given, over its variance from image to image.
+
+    The last tokens count here as norm and pooling leave them, so that channels weigh as much as they do for the head.
+    A single image has no variance; its mean square stands in. No gradient reaches the teacher.
+
+    Args:
+        student, teacher: what each head is given, [batch, channel].
+    """
+    ours, theirs = ([list(x.shape) for x in given] for given in (student, teacher))
+    if ours != theirs or not ours:
+        raise ValueError(
+            f"the heads of the student are given {ours}, the teacher's {theirs}; expected the same shapes, of at "
+            "least one head"
+        )
+    errors = []
+    for x, y in zip(student, teacher, strict=True):
+        goal = at_least_single(y.detach())
+        size = goal.var(dim=0).mean() if len(goal) > 1 else goal.square().mean()
+        errors.append(F.mse_loss(at_least_single(x), goal) / (size + 1e-6))
+    return {"loss": torch.stack(errors).mean()}
 
 
 def spread(y: Tokens) -> Tensor:
