@@ -161,20 +161,25 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
 
     def watched(self, model, inputs, *args, **kwargs):
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        seen.append((self.part.name, model.forced, model.objective.scale, self._way(), max(rates)))
+        goal = model.objective
+        weights = goal.cls, goal.others, goal.pooled, goal.logits
+        seen.append((self.part.name, model.forced, goal.scale, weights, self._way(), max(rates)))
         return ordinary(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)
     folder = distill_recipe(recipe(vit, out=tmp_path / "run"))
     phases, own = json.loads((folder / "record.json").read_text())["phases"], Way("lie_trotter", 3, 3.0)
     assert [name for name, *_ in seen] == ["forced"] * 20 + ["walk"] * 10 + ["any_way"] * 20
-    assert {tuple(step[1:4]) for step in seen[:20]} == {(True, "increment", own)}
-    assert {tuple(step[1:4]) for step in seen[20:30]} == {(False, "state", own)}
-    assert {step[3] for step in seen[30:]} > {own, Way("rk4", 3, 3.0)}
-    for name, highest in (("forced", 2e-3), ("walk", 2e-3), ("any_way", 1e-3)):
-        rates = [step[4] for step in seen if step[0] == name]
+    assert {tuple(step[1:5]) for step in seen[:20]} == {(True, "increment", (0.5, 0.5, 0.0, 0.0), own)}
+    assert {tuple(step[1:5]) for step in seen[20:30]} == {(False, "state", (0.5, 0.5, 0.0, 1.0), own)}
+    assert {tuple(step[1:4]) for step in seen[30:]} == {(False, "state", (0.0, 0.0, 1.0, 1.0))}
+    assert {step[4] for step in seen[30:]} > {own, Way("rk4", 3, 3.0)}
+    for name, highest, left in (("forced", 2e-3, 0.0), ("walk", 2e-3, 1.5e-3), ("any_way", 1.5e-3, 0.0)):
+        rates = [step[5] for step in seen if step[0] == name]
         assert max(rates) == pytest.approx(highest, rel=0.1)
-        assert rates[-1] < 0.2 * highest
+        assert left <= rates[-1] < left + 0.2 * highest
+    # The last phase goes on at the rates that the walk leaves.
+    assert seen[30][5] == pytest.approx(1.5e-3)
     assert {name: phase["share"] for name, phase in phases.items()} == {"forced": 0.4, "walk": 0.2, "any_way": 0.4}
     # Only the last phase selects, and says by which ways.
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "eval_accuracy" in line]
@@ -352,7 +357,7 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
     task.build()
     trainer = make_trainer(task)
     trainer.capture_all()
-    assert len(trainer.captured.graphs) == 1 + 7, "forced; the walk's way is one of the any_way's"
+    assert len(trainer.captured.graphs) == 1 + 1 + 7, "forced, the walk, and every way of any_way"
     batch = next(iter(task.batches))
     for part in task.parts:
         task.enter(0.0, part)
