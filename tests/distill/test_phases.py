@@ -172,7 +172,7 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
     assert [name for name, *_ in seen] == ["forced"] * 20 + ["walk"] * 10 + ["any_way"] * 20
     assert {tuple(step[1:5]) for step in seen[:20]} == {(True, "increment", (0.5, 0.5, 0.0, 0.0), own)}
     assert {tuple(step[1:5]) for step in seen[20:30]} == {(False, "state", (0.5, 0.5, 0.0, 1.0), own)}
-    assert {tuple(step[1:4]) for step in seen[30:]} == {(False, "state", (0.0, 0.0, 1.0, 1.0))}
+    assert {tuple(step[1:4]) for step in seen[30:]} == {(False, "state", (0.1, 0.1, 1.0, 1.0))}
     assert {step[4] for step in seen[30:]} > {own, Way("rk4", 3, 3.0)}
     for name, highest, left in (("forced", 2e-3, 0.0), ("walk", 2e-3, 1.5e-3), ("any_way", 1.5e-3, 0.0)):
         rates = [step[5] for step in seen if step[0] == name]
