@@ -58,6 +58,15 @@ def test_ways_with_the_same_step_cost_no_more_than_the_longest():
     assert [outcome.nfe for outcome in outcomes] == [4, 8, 16, 2, 4]
 
 
+def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
+    """A field that fades away after its horizon of 1.0 is asked five times on a long way, and four times on its own."""
+    model = tiny_model(steps=4, horizon=1.0, solver="euler", leak=0.0, fade=0.25)
+    ways = stretch_ways(model.way, [1, 2, 8])
+    alone = [model.depth(model.embed(images()[0]["pixel_values"]), way).stats.nfe for way in ways]
+    assert alone == [4, 5, 5]
+    assert [outcome.nfe for outcome in sweep(model, images(), ways)] == alone
+
+
 def test_an_outcome_is_what_its_way_gives():
     model = tiny_model(steps=4, horizon=2.0, leak=1.0)
     batches = images(9)

@@ -154,10 +154,10 @@ def _travel(model: Askable, x0: Tokens, ways: Sequence[Way]) -> Iterator[tuple[W
         return
     solution = model.depth(x0, longest, save=ends)
     # A solve that gave up has not reached its end; what it did reach is no answer.
-    states = dict(zip(ends, solution.states, strict=False))
+    states, spent = (dict(zip(ends, kept, strict=False)) for kept in (solution.states, solution.spent))
     lost = torch.full_like(x0, torch.nan)
     for way in ways:
-        yield way, states.get(way.steps, lost), solution.stats.nfe * way.steps // longest.steps
+        yield way, states.get(way.steps, lost), spent.get(way.steps, solution.stats.nfe)
 
 
 def _answer(model: Askable, state: Tokens) -> Tensor:

@@ -98,6 +98,7 @@ class FixedStepLoop:
             stats=Stats(nfe=spent[-1], steps=self.steps),
             states=self.save.kept([x0] if 0 in self._saved else []) + end.states,
             times=tuple(self._times[n] for n in sorted(self._saved)),
+            spent=tuple([0, *spent][n] for n in sorted(self._saved)),
             attentions=end.attentions,
             penalties=self._totals(end),
         )

@@ -75,12 +75,12 @@ class Solution:
     Args:
         state, time: the final state and its time; after a failure, the last one reached.
         states, times: the states asked for and their times.
+        spent: the evaluations that led to each of them; empty where steps are not fixed.
         attentions: the attention maps, one for each evaluation, when asked for.
         penalties: what each penalty came to: its mean over time, and its cost at the end.
         costs: what the depth itself adds to the loss in training, weighed already, such as the price of a step.
         notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
         failure: why an adaptive solver stopped early, or an equilibrium was not found.
-        notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
         evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
         residual: per sample, |step(x) - x| / |x| of an equilibrium; None for what does not look for one.
         way: how it was integrated; None for what has no solver, such as a stack of layers.
@@ -91,6 +91,7 @@ class Solution:
     stats: Stats
     states: tuple[Tensor, ...] = ()
     times: tuple[float, ...] = ()
+    spent: tuple[int, ...] = ()
     attentions: tuple[AttentionMap, ...] = ()
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
     costs: Mapping[str, Tensor] = field(default_factory=dict)
