@@ -21,7 +21,10 @@ PAGES = (
     "docs/limits.md",
     "docs/explorer.md",
 )
-FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
+FAMILY = {
+    "digits": ROOT / "benchmarks/compare-digits/comparison.json",
+    "CIFAR-10": ROOT / "records/compare-cifar10/comparison.json",
+}
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
 STUDENTS = (
@@ -359,13 +362,15 @@ def prices_table() -> str:
     return table(["what", "without", "with", "record"], rows)
 
 
-def compared_table() -> str:
-    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY.read_text())["rows"])])
+def compared_table(data: str) -> str:
+    """The systems of the family, the most accurate first."""
+    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY[data].read_text())["rows"])])
 
 
 def measured(text: str) -> str:
     """The tables of systems with a column of what was measured of each, after what was built."""
-    rows = {row["system"]: row for row in json.loads(FAMILY.read_text())["rows"]}
+    reports = {data: json.loads(file.read_text())["rows"] for data, file in FAMILY.items()}
+    found = {data: {row["system"]: row for row in rows} for data, rows in reports.items()}
     lines, place, there = [], 0, False
     for line in text.splitlines():
         parts = [part.strip() for part in re.split(r"(?<!\\)\|", line[1:-1])] if line.startswith("|") else []
@@ -374,7 +379,8 @@ def measured(text: str) -> str:
             new = MEASURED
         elif place and parts:
             names = re.findall(r"`([\w-]+)`", parts[0])
-            new = "; ".join(in_short(rows.get(name)) for name in names) if names else "---"
+            said = [f"{data}: {in_short(rows.get(name))}" for name in names for data, rows in found.items()]
+            new = "; ".join(said) or "---"
         else:
             place = 0
         if place:
@@ -430,7 +436,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
     "unseen": unseen_table,
     "fewer_layers": fewer_layers_table,
-    "compared": compared_table,
+    "compared_digits": lambda: compared_table("digits"),
+    "compared_cifar10": lambda: compared_table("CIFAR-10"),
     "prices": prices_table,
     "explorer": explorer_table,
 }

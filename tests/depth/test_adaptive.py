@@ -43,6 +43,8 @@ def test_checkpointing_changes_no_gradient(depth):
     ("settings", "captured"),
     [
         ({"depth": "stacked"}, True),
+        ({"depth": "ode"}, True),
+        ({"depth": "ode", "solver": "dopri5"}, False),
         ({"depth": "universal"}, True),
         ({"depth": "recurrent"}, False),
         ({"depth": "recursions"}, True),

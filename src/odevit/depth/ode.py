@@ -22,6 +22,7 @@ class OdeDepth(Depth):
     def __init__(self, make_field: Callable[[], Field], way: Way) -> None:
         super().__init__(make_field, way)
         self.field = make_field()
+        self.fixed_graph = way.is_fixed  # others choose their steps by what they see
 
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         way = self.way if way is None else way
