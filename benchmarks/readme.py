@@ -21,22 +21,24 @@ PAGES = (
     "docs/limits.md",
     "docs/explorer.md",
 )
-FAMILY = {
-    "digits": ROOT / "benchmarks/compare-digits/comparison.json",
-    "CIFAR-10": ROOT / "records/compare-cifar10/comparison.json",
-}
+FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
-STUDENTS = (
-    "distill-dinov2s-cifar100",
+PUBLISHED = (
     "distill-dinov2s-cifar100-knots1",
-    "distill-dinov2s-cifar100-knots2",
+    "distill-dinov2s-cifar100-knots2-pooled",
+    "distill-dinov2s-cifar100-knots4-pooled",
+    "distill-dinov2s-cifar10-knots2",
+)
+STUDENTS = (
+    *reversed(PUBLISHED[:3]),
+    PUBLISHED[3],
     "distill-dinov2s-cifar100-knots4",
     "distill-dinov2s-cifar100-knots4-mixed",
     "distill-dinov2s-cifar100-knots4-tiny-imagenet",
-    "distill-dinov2s-cifar10-knots2",
+    "distill-dinov2s-cifar100-knots2",
+    "distill-dinov2s-cifar100",
 )
-PUBLISHED = [name for name in STUDENTS if name.rpartition("-")[2] in ("knots1", "knots2", "knots4")]
 SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *PUBLISHED)
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
@@ -323,7 +325,8 @@ def unseen_table() -> str:
         [
             f"`{name.removeprefix('distill-dinov2s-')}`",
             *(
-                f"{part['agreement']:.1%} ± {100 * part['error']:.1f}, {part['kl']:.2f}, {part['path']:.3f}"
+                f"{part['agreement']:.1%} ± {100 * part['error']:.1f}, {part['kl']:.2f}, {part['path']:.2f}, "
+                + (f"{part['pooled']:.2f}" if "pooled" in part else "-")
                 for part in (report["splits"][split] for split in ("train", "validation", "test"))
             ),
         ]
@@ -331,14 +334,15 @@ def unseen_table() -> str:
     ]
     first = next(iter(asked.values()))
     note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}."
-    head = ["agreement, KL, error of the states", "training images", "held-out images", "test images"]
+    what = "agreement, KL, errors of the states and of what the head is given"
+    head = [what, "training images", "held-out images", "test images"]
     return table(head, rows) + "\n\n" + note
 
 
 def prices_table() -> str:
     """What an equation costs in accuracy: against its teacher, or against a model without that quality."""
     dino, vit, free, attractor, settled = (
-        "distill-dinov2s-cifar100-knots4",
+        "distill-dinov2s-cifar100-knots4-pooled",
         "distill-cifar100",
         "without-attractor-cifar10",
         "fast-cifar10",
@@ -362,15 +366,14 @@ def prices_table() -> str:
     return table(["what", "without", "with", "record"], rows)
 
 
-def compared_table(data: str) -> str:
+def compared_table() -> str:
     """The systems of the family, the most accurate first."""
-    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY[data].read_text())["rows"])])
+    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY.read_text())["rows"])])
 
 
 def measured(text: str) -> str:
     """The tables of systems with a column of what was measured of each, after what was built."""
-    reports = {data: json.loads(file.read_text())["rows"] for data, file in FAMILY.items()}
-    found = {data: {row["system"]: row for row in rows} for data, rows in reports.items()}
+    rows = {row["system"]: row for row in json.loads(FAMILY.read_text())["rows"]}
     lines, place, there = [], 0, False
     for line in text.splitlines():
         parts = [part.strip() for part in re.split(r"(?<!\\)\|", line[1:-1])] if line.startswith("|") else []
@@ -379,8 +382,7 @@ def measured(text: str) -> str:
             new = MEASURED
         elif place and parts:
             names = re.findall(r"`([\w-]+)`", parts[0])
-            said = [f"{data}: {in_short(rows.get(name))}" for name in names for data, rows in found.items()]
-            new = "; ".join(said) or "---"
+            new = "; ".join(in_short(rows.get(name)) for name in names) if names else "---"
         else:
             place = 0
         if place:
@@ -436,8 +438,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
     "unseen": unseen_table,
     "fewer_layers": fewer_layers_table,
-    "compared_digits": lambda: compared_table("digits"),
-    "compared_cifar10": lambda: compared_table("CIFAR-10"),
+    "compared": compared_table,
     "prices": prices_table,
     "explorer": explorer_table,
 }

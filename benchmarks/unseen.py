@@ -3,8 +3,9 @@
     python -m benchmarks.unseen OUT.json MODEL TEACHER DATA [images=1000] [cache=FOLDER]
 
 The first images of the training, the held-out and the test split, on the GPU if there is one, none of them augmented:
-agreement with its standard error, KL(teacher || student), top-1 of both, and the error of the student's states over the
-variance of its teacher's, as distill/vit has it: CLS one half, all other tokens one half, the mean over layers.
+agreement with its standard error, KL(teacher || student), top-1 of both, the error of the student's states over the
+variance of its teacher's, as distill/vit has it in the walk (CLS one half, all other tokens one half, the mean over
+layers), and that of what their heads are given.
 
 A teacher has learned most training images by heart, the held-out ones among them; a student can learn that only of
 those that it is shown.
@@ -35,18 +36,20 @@ SPLITS = ("train", "validation", "test")
 def compared(student: OdeStudent, teacher: Teacher, batches: Any) -> dict[str, float]:
     """Means over all images of the batches."""
     layers, goal = teacher.num_layers, compose_distillation(["teacher=FOLDER"]).objective
-    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * layers), replace(goal, temperature=1.0))
-    totals, count = torch.zeros(5, dtype=torch.float64), 0
+    goal = replace(goal, temperature=1.0, pooled=1.0)
+    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * layers), goal).eval()
+    totals, count = torch.zeros(6, dtype=torch.float64), 0
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]
-        parts = network.eval()(pixels).parts
+        parts = network(pixels).parts
         ours, theirs = (model.ask(pixels)[0].argmax(-1) for model in (student, teacher))
         means = [*((a == b).float().mean() for a, b in ((ours, theirs), (ours, labels), (theirs, labels)))]
-        totals += len(labels) * torch.stack([mean.double().cpu() for mean in (*means, parts["logits"], parts["path"])])
+        means += [parts[name] for name in ("logits", "path", "pooled")]
+        totals += len(labels) * torch.stack([mean.double().cpu() for mean in means])
         count += len(labels)
-    agreement, top1, teacher_top1, kl, path = (totals / count).tolist()
+    agreement, top1, teacher_top1, kl, path, pooled = (totals / count).tolist()
     error = (agreement * (1 - agreement) / count) ** 0.5
-    about = {"images": count, "agreement": agreement, "error": error, "kl": kl, "path": path}
+    about = {"images": count, "agreement": agreement, "error": error, "kl": kl, "path": path, "pooled": pooled}
     return {**about, "top1": top1, "teacher_top1": teacher_top1}
 
 

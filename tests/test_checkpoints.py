@@ -71,7 +71,8 @@ def test_solvers_come_to_one_answer_as_steps_become_finer(folder, picture):
     def answer(solver, steps):
         return student.ask(picture, student.way.but(solver, steps))[0].softmax(-1)
 
-    limit = answer("rk4", 48)
-    coarse, fine = ((answer("heun", steps) - limit).abs().sum() for steps in (12, 48))
+    # From 24 steps on: for fewer a student has learned the answer of these steps themselves.
+    limit = answer("rk4", 96)
+    coarse, fine = ((answer("heun", steps) - limit).abs().sum() for steps in (24, 96))
     assert fine < coarse / 4, "four times the steps, of order one at least"
     assert fine < 0.05

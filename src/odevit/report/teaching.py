@@ -61,7 +61,8 @@ numbers. There it has no answer, which counts as a wrong one, and no distance:
 Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
 stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
 teacher.alignment.measured else
-   "evenly spaced, for the run kept no alignment." }}
+   "evenly spaced, for the run kept no alignment." }} Who ends where its teacher ends need not pass its layers: the last
+phase of a distillation asks for the end alone.
 {% endcall %}
 {% call picture("correctness") %}
 {{ images }}, a dot each (the paper's Fig. 4).

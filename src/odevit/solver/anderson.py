@@ -34,38 +34,35 @@ def anderson(
         regularisation: added to the diagonal of the least-squares problem, relative to its largest entry.
     """
     hunt, x = Hunt(g, x0), x0.flatten(1)
-    # History, newest first: states and what g made of them, [batch, memory, numbers]; `known` says how many are there.
-    states = x.new_zeros(len(x), memory, x.shape[1])
-    images = torch.zeros_like(states)
-    known, last = torch.zeros_like(hunt.here), hunt.residual
-    for _ in range(iterations):
-        image = hunt.image(x)
+    # History, one place after the other, then the first again: what g made of a state, and how far off that was,
+    # [sample, memory, number]. `known` says which of them a sample remembers.
+    images = x.new_zeros(len(x), memory, x.shape[1])
+    gaps, known = torch.zeros_like(images), images.new_zeros(images.shape[:2], dtype=torch.bool)
+    last = hunt.residual
+    for n in range(iterations):
+        image, place = hunt.image(x), n % memory
         error = hunt.note(x, image)
-        states = torch.cat([x[:, None], states[:, :-1]], dim=1)
-        images = torch.cat([image[:, None], images[:, :-1]], dim=1)
-        known = torch.where(error > last, 1, (known + 1).clamp_max(memory))
-
-        stay = error > tolerance
-        states, images, known, last = states[stay], images[stay], known[stay], error[stay]
-        if not hunt.keep(stay):
+        images[:, place], gaps[:, place] = image, image - x
+        known &= (error <= last)[:, None]
+        known[:, place] = True
+        images, gaps, known, last = hunt.keep(error > tolerance, images, gaps, known, error)
+        if hunt.over:
             break
-        x = _combined(states, images, known, regularisation)
-        lost = ~torch.isfinite(x).all(dim=1)
-        x, known = hunt.sound(x), torch.where(lost, 0, known)
+        x = _combined(images, gaps, known, regularisation)
+        known &= torch.isfinite(x).all(dim=1, keepdim=True)
+        x = hunt.sound(x)
     return hunt.end()
 
 
-def _combined(states: Tensor, images: Tensor, known: Tensor, regularisation: float) -> Tensor:
+def _combined(images: Tensor, gaps: Tensor, known: Tensor, regularisation: float) -> Tensor:
     """sum_i a_i g(x_i) with the weights of the smallest residual among the known states; plain g(x) for one."""
-    memory = states.shape[1]
-    there = torch.arange(memory, device=states.device) < known[:, None]
-    gaps = (images - states) * there[..., None]
-    products = (gaps @ gaps.mT).double()
+    products = torch.where(known[:, :, None] & known[:, None], gaps @ gaps.mT, 0.0).double()
     largest = products.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-300)
-    identity = torch.eye(memory, device=states.device, dtype=torch.float64)
+    identity = torch.eye(known.shape[1], device=known.device, dtype=torch.float64)
     # An unknown state has a row of zeros; a one on its diagonal and a zero on the right leave its weight at zero.
-    system = products / largest[:, None, None] + regularisation * identity + torch.diag_embed((~there).double())
-    weights = torch.linalg.solve(system, there.double())
+    system = products / largest[:, None, None] + regularisation * identity + torch.diag_embed((~known).double())
+    # `_ex`: `solve` itself would wait for the device to tell of matrices that have no inverse, and this one has.
+    weights = torch.linalg.solve_ex(system, known.double()).result
     total = weights.sum(dim=1, keepdim=True)
     weights = (weights / torch.where(total == 0, 1.0, total)).to(images.dtype)
     return (weights[:, None] @ images).squeeze(1)

@@ -44,9 +44,8 @@ def broyden(g: Map, x0: Tensor, *, memory: int = 12, tolerance: float = 1e-4, it
         known = (torch.isfinite(u + seen).all(dim=1) & (error <= ASTRAY * last))[:, None, None]
         left, right = torch.where(known, left, 0.0), torch.where(known, right, 0.0)
 
-        stay = error > tolerance
-        x, gap, left, right, last = x[stay], gap[stay], left[stay], right[stay], error[stay]
-        if not hunt.keep(stay):
+        x, gap, left, right, last = hunt.keep(error > tolerance, x, gap, left, right, error)
+        if hunt.over:
             break
         ahead = hunt.sound(x - _product(left, right, gap))
         x, step = ahead, ahead - x

@@ -57,15 +57,25 @@ class Hunt:
         length = x.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
         error = ((image - x).norm(dim=1) / length).float()
         error = torch.where(torch.isfinite(error), error, torch.inf)
-        better = error < self.residual[self.here]
-        numbers = self.here[better]
-        self.best[numbers], self.residual[numbers] = x[better], error[better]
+        # Chosen, not picked out: to count who is better, a GPU would have to be waited for.
+        best, residual = self.best[self.here], self.residual[self.here]
+        better = error < residual
+        self.best.index_copy_(0, self.here, torch.where(better[:, None], x, best))
+        self.residual.index_copy_(0, self.here, torch.where(better, error, residual))
         return error
 
-    def keep(self, stay: Tensor) -> bool:
-        """Let the others go; whether anybody is left."""
-        self.here = self.here[stay]
-        return len(self.here) > 0
+    def keep(self, stay: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
+        """Let the others go; what is left of tensors [sample, ...] when they are gone."""
+        left = stay.nonzero().squeeze(1)  # the one time in a step that the device is waited for
+        if len(left) == len(stay):
+            return of
+        self.here = self.here[left]
+        return tuple(tensor[left] for tensor in of)
+
+    @property
+    def over(self) -> bool:
+        """Whether everybody is gone."""
+        return len(self.here) == 0
 
     def sound(self, x: Tensor) -> Tensor:
         """x, with the best state known where it is not finite."""

@@ -25,9 +25,8 @@ def newton_krylov(g: Map, x0: Tensor, *, inner: int = 6, tolerance: float = 1e-4
     while left > 0:
         image, left = hunt.image(x), left - 1
         error = hunt.note(x, image)
-        stay = error > tolerance
-        x, image, plain, error, last = x[stay], image[stay], plain[stay], error[stay], last[stay]
-        if not hunt.keep(stay):
+        x, image, plain, error, last = hunt.keep(error > tolerance, x, image, plain, error, last)
+        if hunt.over:
             break
         directions = min(inner, left - 1)  # and one evaluation to see what came of it
         ahead = x + _gmres(hunt, x, image, directions) if directions > 0 else image
