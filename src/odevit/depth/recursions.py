@@ -138,7 +138,8 @@ class RecursionsDepth(LayeredDepth):
         batch, tokens, _ = x.shape
         weights = F.pad(turn.weights, (start, tokens - stop), value=1.0).to(x.dtype).unsqueeze(-1)
         places = torch.arange(tokens, device=x.device)
-        worth, new = torch.zeros_like(x[:, 0, 0], dtype=torch.float32), x
+        worth = torch.zeros_like(x[:, 0, 0], dtype=torch.float32)
+        who, states = [], []
         for samples, patches in turn.groups:
             every = slice(None) if samples is None else samples
             old, count = x[every], patches.shape[0]
@@ -156,8 +157,11 @@ class RecursionsDepth(LayeredDepth):
             share = len(self.blocks) * going.shape[1] / tokens
             if samples is None:
                 return moved, worth + share
-            new, worth = new.index_copy(0, samples, moved), worth.index_fill(0, samples, share)
-        return new, worth
+            worth = worth.index_fill(0, samples, share)
+            who.append(samples)
+            states.append(moved)
+        # Put back together at once: one by one, every group would copy the whole batch.
+        return (x.index_copy(0, torch.cat(who), torch.cat(states)) if who else x), worth
 
     @property
     def subject(self) -> str:
