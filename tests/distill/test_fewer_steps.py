@@ -71,5 +71,12 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
     assert (record["nfe"], record["teacher"]["nfe"], record["labels"]) == (3, 6, 0)
     assert {"agreement", "untaught_top1", "many_steps_top1"} <= set(record)
     assert [row["nfe"] for row in comparison(folder)] == [6, 3]
-    with pytest.raises(ConfigError, match=r"student.leak: the student of an equation is that equation"):
-        compose_distillation([f"teacher={teacher}", "student.leak=1"])
+    for word, why in {
+        "student.leak=1": "student.leak: the student of an equation is that equation",
+        "knots=4": "knots: the student of an equation is that equation",
+        "objective.pooled=1": "objective.pooled: an equation is matched in all its tokens",
+        "phases.walk.share=1": "phases.walk.share: an equation has no layers to meet",
+    }.items():
+        with pytest.raises(ConfigError, match=why):
+            compose_distillation([f"teacher={teacher}", word])
+    compose_distillation([f"teacher={teacher}", "objective.others=2", "student.grid=geometric:4", "phases=none"])

@@ -181,11 +181,25 @@ def _student_config(values: tuple[tuple[str, Any], ...]) -> OdeStudentConfig:
 
 
 def _check_own(given: Iterable[str]) -> None:
-    """Refuse what a student that is its teacher's own equation cannot choose."""
-    others = sorted(key for key in given if key.startswith("student.") and key[8:] not in ("steps", "solver", "grid"))
-    if others:
-        told = "the student of an equation is that equation, answered in fewer steps"
-        raise ConfigError("the recipe", [f"{key}: {told}; leave it out" for key in others])
+    """Refuse what a student that is its teacher's own equation cannot choose, or would not hear."""
+    heard = {
+        "student": (
+            "the student of an equation is that equation, answered in fewer steps",
+            ("steps", "solver", "grid"),
+        ),
+        "objective": (
+            "an equation is matched in all its tokens and in its answer",
+            ("others", "logits", "temperature", "cross_entropy"),
+        ),
+        **dict.fromkeys(("alignment", "stopping", "phases"), ("an equation has no layers to meet", ())),
+    }
+    told = {}
+    for key in given:
+        group, _, name = ("student.knots" if key == "knots" else key).partition(".")
+        if group in heard and name and name not in heard[group][1]:
+            told[key] = heard[group][0]
+    if told:
+        raise ConfigError("the recipe", [f"{key}: {why}; leave it out" for key, why in sorted(told.items())])
 
 
 def _spelt_out(word: str) -> str:
