@@ -16,7 +16,6 @@ import math
 import statistics
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from odevit.data import DataSet
-from odevit.distill.alignment import Alignment
+from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
@@ -79,8 +78,7 @@ def main(out: str, source: str, data: str, *options: str) -> None:
     recipe, teacher = compose_distillation(words), Teacher(source).float().to(choose_device("auto"))
     read = teacher.normalised(read_data(recipe, teacher.pixels))
     first = next(iter(evaluation_batches(read, "train", 64, device=choose_device("auto"))))["pixel_values"]
-    states = teacher.states(first)
-    moved = [(b - a).norm(dim=-1).mean().item() for a, b in pairwise(states)]
+    moved = layer_distances([teacher.states(first)])
     places = {"evenly": None, "where the teacher moves most": list(knot_times(moved, knots))}
     if "times" in asked:
         places["as asked"] = [float(time) for time in asked["times"].split(",")]

@@ -35,7 +35,7 @@ def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, Di
         why = "the teacher's head looks for registers behind the patches of a whole image"
     else:
         return
-    typed = as_typed(goals)
+    typed = by_key(goals)
     if problems := [f"{key}.seen={goal.seen:g}: {why}; set it to 1" for key, goal in typed.items() if goal.seen < 1]:
         raise ConfigError("the recipe", problems)
 
@@ -46,11 +46,11 @@ def refuse_unheard(student: OdeStudent, goals: Mapping[str, DistillObjective]) -
     if linear_heads(student.model, anatomy.where, anatomy.labels):
         return
     why = f"{type(student.model).__name__} has no linear head with {anatomy.labels} outputs beside its blocks"
-    weighed = {key: goal.pooled for key, goal in as_typed(goals).items() if goal.pooled}
+    weighed = {key: goal.pooled for key, goal in by_key(goals).items() if goal.pooled}
     if problems := [f"{key}.pooled={w:g}: {why}; set it to 0, and {key}.cls=1" for key, w in weighed.items()]:
         raise ConfigError("the recipe", problems)
 
 
-def as_typed(goals: Mapping[str, DistillObjective]) -> dict[str, DistillObjective]:
+def by_key(goals: Mapping[str, DistillObjective]) -> dict[str, DistillObjective]:
     """Objectives by the key to type; the one without phases has no name."""
     return {f"phases.{name}.objective" if name else "objective": goal for name, goal in goals.items()}
