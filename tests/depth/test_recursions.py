@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from odevit.depth.router import TokenChoice
+from odevit.depth import router as routing
+from odevit.depth.router import GROUPS, TokenChoice, alike
 from odevit.errors import ConfigError
 from odevit.solver import solve
 from tests.model.tiny import tiny_config, tiny_images, tiny_model
@@ -85,6 +86,51 @@ def test_patches_choose_how_deep_they_go_whoever_else_is_in_the_batch():
         worth = 2 + sum(3 + sum(each >= r for each in chosen) for r in range(3)) / 19
         assert solution.evaluations[sample].item() == pytest.approx(worth, rel=1e-5)
     assert len(set(solution.evaluations.tolist())) > 1, "images need different amounts"
+
+
+KINDS = [{"attention": kind} for kind in ("dot", "cosine", "l2", "hopfield")]
+KINDS += [{"attention": "hopfield", "attention_options": {"flow": True}}, {"qk_norm": True, "rope_theta": 100.0}]
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=lambda settings: "-".join(settings) + settings.get("attention", ""))
+def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
+    """States and gradients of a batch, all images of it in one group, are those of its images one by one."""
+    monkeypatch.setattr(routing, "GROUPS", 1)
+    depth = (model := recursions(router="token", price=0.0, settings=settings)).train().depth
+    x0, direction = model.embed(tiny_images(4)).detach(), torch.randn(4, 19, 32)
+    counts = []
+
+    def gradients(samples):
+        model.zero_grad()
+        state = depth(x0[samples]).state
+        (state * direction[samples]).sum().backward()
+        return state.detach(), [weight.grad.clone() for weight in depth.parameters() if weight.grad is not None]
+
+    monkeypatch.setattr(routing, "alike", lambda *args: (counts.append(each) or each for each in alike(*args)))
+    state, together = gradients(slice(None))
+    fills = any(group.seen is not None for group in counts)
+    assert fills == (not settings.get("attention_options")), "a flow cannot hide tokens, and has groups of its own"
+    singles = [gradients(slice(n, n + 1)) for n in range(4)]
+    torch.testing.assert_close(state, torch.cat([alone for alone, _ in singles]), rtol=1e-4, atol=1e-5)
+    for whole, *parts in zip(together, *(grads for _, grads in singles), strict=True):
+        torch.testing.assert_close(whole, sum(parts), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_groups_hold_every_image_once_and_little_that_is_not_seen(exact):
+    going = torch.rand(200, 64, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, 200)[:, None]
+    groups = list(alike(going, exact))
+    assert sorted(torch.cat([group.samples for group in groups]).tolist()) == list(range(200))
+    counts, width = going.sum(dim=1), 0
+    for group in groups:
+        seen = torch.ones_like(group.patches, dtype=torch.bool) if group.seen is None else group.seen
+        assert torch.equal(seen.sum(dim=1), counts[group.samples])
+        assert (group.patches.shape[1] - counts[group.samples]).max() <= (0 if exact else 64 / GROUPS)
+        for sample, patches, mask in zip(group.samples, group.patches, seen, strict=True):
+            assert patches[mask].tolist() == going[sample].nonzero().flatten().tolist()
+        width += group.patches.numel()
+    assert len(groups) == len(counts.unique()) if exact else len(groups) <= GROUPS
+    assert width == counts.sum() if exact else width < counts.sum() + going.numel() / GROUPS
 
 
 def flops(function, *args):

@@ -27,8 +27,9 @@ class RecursionsDepth(LayeredDepth):
 
     Mixture of recursions (Bae et al. 2025). The first and the last layer have weights of their own, the blocks between
     them are shared by all recursions, and a router decides which patches go on. The others are neither computed nor
-    seen until the last layer: blocks run on the tokens that are left, in training and in inference. CLS and registers
-    always go on, with w = 1.
+    seen until the last layer: blocks run on the tokens that are left, in training and in inference. Where images of a
+    batch keep different numbers of them, those that keep nearly as many go together, filled up with tokens that nobody
+    sees. CLS and registers always go on, with w = 1.
 
     The survey: a router "to dynamically decide the recursion depth for each token".
 
@@ -138,27 +139,32 @@ class RecursionsDepth(LayeredDepth):
         batch, tokens, _ = x.shape
         weights = F.pad(turn.weights, (start, tokens - stop), value=1.0).to(x.dtype).unsqueeze(-1)
         places = torch.arange(tokens, device=x.device)
-        worth = torch.zeros_like(x[:, 0, 0], dtype=torch.float32)
+        others = tokens - (stop - start)
+        worth = len(self.blocks) * (turn.counts + others) / tokens
+        blocks = [cast(VectorField, block) for block in self.blocks]
+        # Penalties look at every token, those that fill up a group included.
+        exact = bool(walk.penalties) or not all(block.can_hide for block in blocks)
         who, states = [], []
-        for samples, patches in turn.groups:
-            every = slice(None) if samples is None else samples
-            old, count = x[every], patches.shape[0]
+        for group in turn.groups(exact):
+            every = slice(None) if group.samples is None else group.samples
+            old, count = x[every], group.patches.shape[0]
             around = places[:start].expand(count, -1), places[stop:].expand(count, -1)
-            going = torch.cat([around[0], patches + start, around[1]], dim=1)
+            going = torch.cat([around[0], group.patches + start, around[1]], dim=1)
             if going.shape[1] == 0:
                 continue
+            seen = None if group.seen is None else F.pad(group.seen, (start, tokens - stop), value=True)
             before = y = picked(old, going)
             # Penalties are means over the samples of a group; all groups together are one over the batch.
-            shares = layers if samples is None else layers * batch / count
-            for block in self.blocks:
-                y = walk.through(cast(VectorField, block).dynamics(old, going), y, shares=shares)
+            shares = layers if group.samples is None else layers * batch / count
+            for block in blocks:
+                y = walk.through(block.dynamics(old, going, seen), y, shares=shares)
             change = picked(weights[every], going) * (y - before)
+            if seen is not None:
+                change = change * seen.unsqueeze(-1)
             moved = old.scatter_add(1, going.unsqueeze(-1).expand_as(change), change)
-            share = len(self.blocks) * going.shape[1] / tokens
-            if samples is None:
-                return moved, worth + share
-            worth = worth.index_fill(0, samples, share)
-            who.append(samples)
+            if group.samples is None:
+                return moved, worth
+            who.append(group.samples)
             states.append(moved)
         # Put back together at once: one by one, every group would copy the whole batch.
         return (x.index_copy(0, torch.cat(who), torch.cat(states)) if who else x), worth

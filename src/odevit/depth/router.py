@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,6 +16,23 @@ from odevit.registry import Registry
 from odevit.tokens import Tokens
 
 ROUTERS: Registry[type[Router]] = Registry("router")
+GROUPS = 8
+"""Images go through a recursion in so many groups at most: an eighth of the patches may be computed for nothing."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images that go through a recursion together.
+
+    Args:
+        samples: which of the batch; None is all of them.
+        patches: the numbers of their patches that go on [samples, k].
+        seen: which of these do [samples, k], where some images have fewer: the others fill up. None is all of them.
+    """
+
+    samples: Tensor | None
+    patches: Tensor
+    seen: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -22,13 +40,14 @@ class Turn:
     """Who takes part in a recursion, and how much the change of each patch counts.
 
     Args:
-        groups: samples (None is all of them), and the numbers of the patches that go on [samples, k]: the samples of a
-            group keep equally many.
+        groups: makes the groups in which images go; exact, those of one group keep equally many patches.
+        counts: how many patches of every image go on [batch].
         weights: w of every patch [batch, patch].
         cost: what the router adds to the loss, before its weight.
     """
 
-    groups: Iterable[tuple[Tensor | None, Tensor]]
+    groups: Callable[[bool], Iterable[Group]]
+    counts: Tensor
     weights: Tensor
     cost: Tensor
 
@@ -72,7 +91,9 @@ class ExpertChoice(Router):
             best = candidates.topk(capacities[number], dim=1).indices.sort(dim=1).values  # as they stand in the image
             target = torch.zeros_like(candidates).scatter(1, best, 1.0)
             taken = taken.gather(1, best)
-            return Turn([(None, taken)], scores.sigmoid(), F.binary_cross_entropy_with_logits(candidates, target))
+            group, counts = Group(None, taken), torch.full_like(taken[:, 0], taken.shape[1])
+            cost = F.binary_cross_entropy_with_logits(candidates, target)
+            return Turn(lambda exact: [group], counts, scores.sigmoid(), cost)
 
         return turn
 
@@ -99,14 +120,28 @@ class TokenChoice(Router):
                 shares = F.one_hot(depth, p.shape[-1]).float().mean(dim=(0, 1))
                 cost = p.shape[-1] * (shares * p.mean(dim=(0, 1))).sum()
             going = depth >= number
-            return Turn(alike(going), torch.where(depth == number, gate, 1.0), cost)
+            weights = torch.where(depth == number, gate, 1.0)
+            return Turn(lambda exact: alike(going, exact), going.sum(dim=1), weights, cost)
 
         return turn
 
 
-def alike(going: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """[batch, patch] -> samples that keep equally many patches, and which: no padding, so that none sees another."""
+def alike(going: Tensor, exact: bool = False) -> Iterable[Group]:
+    """[batch, patch] -> groups of images of which about equally many patches go on; exactly as many, if that is asked.
+
+    A batch has many different numbers of patches, and a group for each would start its kernels again and again.
+    """
     counts = going.sum(dim=1)
-    for count in counts.unique().tolist():
-        samples = (counts == count).nonzero().squeeze(1)
-        yield samples, going[samples].nonzero()[:, 1].view(len(samples), count)
+    # Those that go on come first, as they stand in the image.
+    order = going.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    ascending = counts.argsort(stable=True)
+    sizes: list[int] = counts[ascending].tolist()  # the one time that this waits for the device
+    end = len(sizes)
+    while end:
+        largest = sizes[end - 1]
+        least = largest if exact else largest - going.shape[1] // GROUPS
+        begin = bisect_left(sizes, least, hi=end)
+        samples = ascending[begin:end]
+        seen = torch.arange(largest, device=going.device) < counts[samples, None]
+        yield Group(samples, order[samples, :largest], None if sizes[begin] == largest else seen)
+        end = begin

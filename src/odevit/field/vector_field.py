@@ -99,10 +99,17 @@ class VectorField(Field):
         """The components by name, in their order."""
         return cast("Iterable[tuple[str, Branch]]", self.components.items())
 
-    def dynamics(self, x0: Tokens, kept: Tensor | None = None) -> Dynamics:
+    @property
+    def can_hide(self) -> bool:
+        """Whether a trajectory may have tokens that nobody sees; attention weights have no place for two masks."""
+        dropped = self.training and cast(Branch, self.components["attention"]).dropout > 0.0
+        return self.attention.can_hide and not dropped
+
+    def dynamics(self, x0: Tokens, kept: Tensor | None = None, seen: Tensor | None = None) -> Dynamics:
         """The equation of the trajectory that starts at `x0`, with its dropout masks drawn.
 
-        `kept` [batch, k] makes it that of these tokens alone, each of which stands where it stood among all.
+        `kept` [batch, k] makes it that of these tokens alone, each of which stands where it stood among all. Those that
+        are not `seen` [batch, k] only fill up the batch: they change no other token.
         """
         anchor = x0 if kept is None else picked(x0, kept)
         components = {}
@@ -111,7 +118,7 @@ class VectorField(Field):
             if kept is not None and rotation is not None:
                 # [token, channel] -> [batch, 1, k, channel]: every sample keeps other tokens, all its heads the same.
                 rotation = rotation[0][kept].unsqueeze(1), rotation[1][kept].unsqueeze(1)
-            components[name] = branch.component(branch.draw_masks(anchor, rotation))
+            components[name] = branch.component(branch.draw_masks(anchor, rotation, seen))
         return Dynamics(components, anchor=anchor, leak=self.leak, fade=self.fade)
 
     def at(self, t: float) -> VectorField:
@@ -202,18 +209,19 @@ class Branch(nn.Module):
         """The rotary positions of such tokens, where f has any."""
         return self.body.rotation(x) if isinstance(self.body, Attention) else None
 
-    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None) -> Masks:
+    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None, seen: Tensor | None = None) -> Masks:
         """The masks of the trajectory that starts at `x0`, inside f and of the whole component, and its positions.
 
         Redrawn at every evaluation they would make the field another function at every stage of a step: there would
         be no equation left to solve.
         """
+        visible = seen[:, None, None] if seen is not None and isinstance(self.body, Attention) else None
         if self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0:
-            gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0)
+            gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0) if visible is None else visible
             path = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
             output = draw_mask(self.output_dropout, x0.shape, x0)
             return gate, output if path is None else path if output is None else path * output, rotation
-        return () if rotation is None else (None, None, rotation)
+        return () if rotation is None and visible is None else (visible, None, rotation)
 
     def component(self, masks: Masks) -> Component:
         """This branch along the trajectory that has these masks."""

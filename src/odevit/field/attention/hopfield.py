@@ -56,6 +56,7 @@ class HopfieldAttention(Attention):
         self.q_proj = Projection(dim, dim, bias=False)
         self.k_proj = Projection(dim, dim, bias=False)
         self.updates, self.flow = updates, flow
+        self.can_hide = not flow  # keys that follow hear of every query
         self.beta = self.head_dim**-0.5 if beta is None else beta
 
     def forward(

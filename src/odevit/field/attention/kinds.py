@@ -27,6 +27,8 @@ class DotProductAttention(Attention):
         rotary: positions as rotations of queries and keys.
     """
 
+    can_hide = True
+
     def __init__(
         self, dim: int, heads: int, bias: bool = False, *, qk_norm: str | None = None, rotary: Rotary | None = None
     ) -> None:
@@ -90,6 +92,8 @@ class L2Attention(Attention):
     L2 self-attention of Kim et al. (2021). Query and key are one matrix and the value passes through A_h: both are
     needed for the Lipschitz proof, and neither projection may have a bias.
     """
+
+    can_hide = True
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__(dim, heads, bias)

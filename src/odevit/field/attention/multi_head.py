@@ -30,11 +30,15 @@ def attend(
     observer: Observer | None = None,
     fused: bool = True,
 ) -> Heads:
-    """softmax(scale q k^T + bias) v.
+    """softmax(scale q k^T + bias) v, the weights multiplied by `gate`; a gate of booleans says which keys are there.
 
     Fused if that is wanted, unless someone needs the map itself: an observer, or a dropout mask that has to stay the
     same for the whole trajectory (the fused kernel would draw its own at every call).
     """
+    if gate is not None and gate.dtype == torch.bool:
+        # Before the softmax: the weights of those who are there sum to one.
+        absent = torch.zeros_like(gate, dtype=q.dtype).masked_fill(~gate, -torch.inf)
+        bias, gate = absent if bias is None else bias + absent, None
     # The ONNX decomposition of the fused kernel with a bias forgets the layout of its result; written out it exports.
     plain = fused and (bias is None or not torch.compiler.is_exporting())
     if observer is None and gate is None and plain:
@@ -61,6 +65,8 @@ class Attention(nn.Module, ABC):
     """Whether the fused kernel may be used; written out, attention has derivatives of every order and direction."""
     rules: ClassVar[Mapping[str, Expected]] = {}
     """Its options, and what each should be."""
+    can_hide: bool = False
+    """Whether a gate of booleans hides tokens from it, as `attend` does: what the others get must not depend on them."""
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__()
@@ -75,7 +81,7 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tokens, gate: Tensor | None = None, observer: Observer | None = None) -> Tokens:
-        """G(x); `gate` multiplies the attention weights, `observer` is handed them."""
+        """G(x); `gate` multiplies the attention weights, see `attend`, `observer` is handed them."""
 
     def rotation(self, x: Tokens) -> Rotation | None:
         """What a trajectory of such tokens is to hand to `forward` as its fourth argument; None leaves it out."""
