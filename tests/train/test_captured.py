@@ -66,5 +66,7 @@ def test_penalties_and_solvers_are_replayed():
     loss = TrainingLoss.of(TrainRecipe(jasmin=0.1, transport=0.2))
     expected, parts = loss(model, data, way).item(), {name: part.item() for name, part in loss.parts.items()}
     step = CapturedStep(model, data, None, loss)
-    assert step(data, way).item() == pytest.approx(expected, rel=1e-4)
+    loss.spent.clear()
+    assert step(data, way).item() == step(data, way).item() == pytest.approx(expected, rel=1e-4)
+    assert loss.spent == [3, 3], "replays cost what the step did, and capturing it counts for nothing"
     assert {name: part.item() for name, part in loss.parts.items()} == pytest.approx(parts, rel=1e-4)

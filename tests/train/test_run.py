@@ -60,6 +60,21 @@ def test_a_run_can_be_shorter_than_an_epoch(tmp_path):
     assert rates[-1] < 0.1 * rates[0]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_log_tells_what_was_spent_and_mixed_precision_is_what_it_says(precision, tmp_path):
+    """An adaptive solver decides for itself: tolerance and evaluations stand beside every loss, and vary."""
+    adaptive = ["system=neural-ode", "train.updates=6", "model.hidden_dropout=0", "model.drop_path=0", "train.ema=0"]
+    folder = run(tmp_path / precision, *adaptive, f"train.precision={precision}")
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    assert [line["nfe"] > 6 and line["rtol"] > 0 for line in lines] == [True] * 6
+    task = ClassifierTask(compose_recipe([*SMALL, *adaptive, f"train.precision={precision}", f"out={tmp_path / 'x'}"]))
+    task.build()
+    batch, trainer, dtypes = next(iter(task.batches)), make_trainer(task), []
+    task.network.classifier.register_forward_hook(lambda module, inputs, logits: dtypes.append(logits.dtype))
+    trainer.compute_loss(task.network, batch)
+    assert dtypes == [{"fp32": torch.float32, "bf16": torch.bfloat16}[precision]]
+
+
 def test_what_a_run_leaves_behind(finished):
     assert {path.name for path in finished.iterdir()} == {
         "model.safetensors",

@@ -6,6 +6,8 @@ takes longer than running them. A graph launches them all at once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +22,16 @@ WARM_UP = 3
 def can_be_replayed(network: nn.Module) -> bool:
     """Whether every batch is computed in the same way: what is drawn or decided on the host cannot be replayed."""
     return all(module.fixed_graph for module in network.modules() if isinstance(module, Depth))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured step: its graph, where that writes the loss and its parts, and how many evaluations it has."""
+
+    graph: torch.cuda.CUDAGraph
+    loss: Tensor
+    parts: dict[str, Tensor]
+    spent: list[int]
 
 
 class CapturedStep:
@@ -48,7 +60,7 @@ class CapturedStep:
         self.inputs = {name: value.clone() for name, value in batch.items()}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.graphs: dict[tuple[int, Way | None], tuple[torch.cuda.CUDAGraph, Tensor, dict[str, Tensor]]] = {}
+        self.graphs: dict[tuple[int, Way | None], Replay] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def fits(self, batch: dict[str, Tensor]) -> bool:
@@ -62,12 +74,14 @@ class CapturedStep:
             parameter.grad = gradient
         if (kind, way) not in self.graphs:
             self.graphs[kind, way] = self._capture(way)
-        graph, loss, parts = self.graphs[kind, way]
-        graph.replay()
-        self.loss.remember(parts)
-        return loss.clone()
+        step = self.graphs[kind, way]
+        step.graph.replay()
+        self.loss.remember(step.parts)
+        self.loss.spent.extend(step.spent)
+        return step.loss.clone()
 
-    def _capture(self, way: Way | None) -> tuple[torch.cuda.CUDAGraph, Tensor, dict[str, Tensor]]:
+    def _capture(self, way: Way | None) -> Replay:
+        before = len(self.loss.spent)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -75,9 +89,12 @@ class CapturedStep:
                 self._pass(way)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        del self.loss.spent[before:]  # nobody learned from these
         with torch.cuda.graph(graph, pool=self.pool):
             loss = self._pass(way)
-        return graph, loss, dict(self.loss.parts)
+        step = Replay(graph, loss, dict(self.loss.parts), self.loss.spent[before:])
+        del self.loss.spent[before:]
+        return step
 
     def _pass(self, way: Way | None) -> Tensor:
         torch._foreach_zero_(self.gradients)

@@ -87,7 +87,6 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         lr_scheduler_kwargs={"num_cycles": t.cycles} if t.schedule == "cosine_with_restarts" else {},
         warmup_steps=round(t.warmup * task.updates),
         max_grad_norm=t.clip,
-        bf16=t.precision == "bf16",
         use_cpu=task.place.device.type == "cpu",
         seed=recipe.seed,
         logging_steps=t.log_every,
@@ -156,9 +155,8 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
 def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command: str) -> None:
     """Take the best weights, read the test split once, and write everything down."""
     recipe, folder, device = task.recipe, task.folder, task.place.device
-    # The network that was trained, without what training wrapped around it: graphs, mixed precision, compilation.
+    # The network that was trained, without what training put around it: graphs and compilation.
     trainer.captured = None
-    trainer.accelerator.unwrap_model(task.network, keep_fp32_wrapper=False)
     for module in task.network.modules():
         if isinstance(module, Branch):
             module.compiled = None  # what comes now has other shapes, and would be compiled anew for each

@@ -91,8 +91,11 @@ class OdeViTTrainer(Trainer):
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
+        # Not left to Accelerate, which rebuilds outputs from their entries: what was spent would be lost.
+        mixed = self.autocast_dtype is not None
         try:
-            loss = self.loss(model, inputs, self._way())
+            with torch.autocast(self.args.device.type, dtype=self.autocast_dtype, enabled=mixed):
+                loss = self.loss(model, inputs, self._way())
             self.loss.note()
             return loss
         except IntegrationError as error:
@@ -131,6 +134,7 @@ class OdeViTTrainer(Trainer):
                 draws = part.draws if part else self.task.sampler
                 for way in draws.ways if draws else [None]:
                     self.captured(batch, way, part.kind if part else 0)
+        self.loss.spent.clear()
         self.network.zero_grad()
 
     def evaluate(
