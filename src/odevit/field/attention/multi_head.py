@@ -66,7 +66,7 @@ class Attention(nn.Module, ABC):
     rules: ClassVar[Mapping[str, Expected]] = {}
     """Its options, and what each should be."""
     can_hide: bool = False
-    """Whether a gate of booleans hides tokens from it, as `attend` does: what the others get must not depend on them."""
+    """Whether a gate of booleans hides tokens, as `attend` does: what the others get must not depend on them."""
 
     def __init__(self, dim: int, heads: int, bias: bool = False) -> None:
         super().__init__()
