@@ -21,7 +21,10 @@ PAGES = (
     "docs/limits.md",
     "docs/explorer.md",
 )
-FAMILY = ROOT / "benchmarks/compare-digits/comparison.json"
+FAMILY = {
+    "digits": ROOT / "benchmarks/compare-digits/comparison.json",
+    "CIFAR-10": ROOT / "records/compare-cifar10/comparison.json",
+}
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
 PUBLISHED = (
@@ -366,14 +369,17 @@ def prices_table() -> str:
     return table(["what", "without", "with", "record"], rows)
 
 
-def compared_table() -> str:
-    """The systems of the family, the most accurate first."""
-    return table(HEAD, [cells(row) for row in ranked(json.loads(FAMILY.read_text())["rows"])])
+def compared_table(data: str) -> str:
+    """The systems of the family that were trained on these data, the most accurate first."""
+    rows = json.loads(FAMILY[data].read_text())["rows"]
+    return table(HEAD, [cells(row) for row in ranked(rows) if "top1" in row or row["failure"]])
 
 
 def measured(text: str) -> str:
     """The tables of systems with a column of what was measured of each, after what was built."""
-    rows = {row["system"]: row for row in json.loads(FAMILY.read_text())["rows"]}
+    found = {
+        data: {row["system"]: row for row in json.loads(file.read_text())["rows"]} for data, file in FAMILY.items()
+    }
     lines, place, there = [], 0, False
     for line in text.splitlines():
         parts = [part.strip() for part in re.split(r"(?<!\\)\|", line[1:-1])] if line.startswith("|") else []
@@ -382,7 +388,10 @@ def measured(text: str) -> str:
             new = MEASURED
         elif place and parts:
             names = re.findall(r"`([\w-]+)`", parts[0])
-            new = "; ".join(in_short(rows.get(name)) for name in names) if names else "---"
+            short = [
+                f"{data} {in_short(rows[name])}" for name in names for data, rows in found.items() if name in rows
+            ]
+            new = ("; ".join(short) or "not measured") if names else "---"
         else:
             place = 0
         if place:
@@ -392,10 +401,10 @@ def measured(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_short(row: dict[str, Any] | None) -> str:
+def in_short(row: dict[str, Any]) -> str:
     """What was measured of a system, for a cell."""
-    if row is None or "top1" not in row:
-        return "not measured" if row is None or not row["failure"] else "failed"
+    if "top1" not in row:
+        return "failed" if row["failure"] else "not yet"
     spread = f" ± {100 * row['top1_spread']:.1f}" if row["top1_spread"] is not None else ""
     time = f", {row['relative']:.1f} x the time of `vit`" if "relative" in row else ""
     return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"
@@ -438,7 +447,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
     "unseen": unseen_table,
     "fewer_layers": fewer_layers_table,
-    "compared": compared_table,
+    "compared": lambda: compared_table("digits"),
+    "compared_cifar10": lambda: compared_table("CIFAR-10"),
     "prices": prices_table,
     "explorer": explorer_table,
 }
