@@ -12,6 +12,7 @@ from torch import Tensor
 
 from odevit.depth.meaning import DEPTHS, Depth, refuse
 from odevit.errors import Expected, OdeVitWarning, number, whole
+from odevit.field import Branch
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import (
     MOST_STEPS,
@@ -122,6 +123,7 @@ class EquilibriumDepth(Depth):
         method, to, search = way.method, self._approach(), SEARCHES[self.search]
         assert isinstance(method, FixedStepSolver)  # others are refused
         dynamics = self.field.dynamics(x0)  # once: dropout has one mask for the whole search
+        drawn = any(module.draws for module in self.field.modules() if isinstance(module, Branch))
 
         def step(x: Tensor, of: Dynamics = dynamics) -> Tensor:
             return method.step(of, x, to.horizon, way.step).to(x.dtype)
@@ -129,10 +131,9 @@ class EquilibriumDepth(Depth):
         def step_of(x: Tensor, samples: Tensor) -> Tensor:
             if len(samples) == len(x0):
                 return step(x)
-            if not self.field.training:
+            if not drawn:
                 return step(x, self.field.dynamics(x0[samples]))
-            # Everybody goes along: masks belong to their samples, and a compiled field wants batches of one size.
-            return step(begin.index_copy(0, samples, x))[samples]
+            return step(begin.index_copy(0, samples, x))[samples]  # masks belong to their samples: everybody goes along
 
         unrolled = learning and self.gradient == "unrolled"
         path, most = (way, 1) if unrolled else (to, way.steps)

@@ -205,6 +205,11 @@ class Branch(nn.Module):
         """Whether t changes what it computes."""
         return self.time is not None or self.time_added is not None
 
+    @property
+    def draws(self) -> bool:
+        """Whether a trajectory has random masks of its own."""
+        return self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0
+
     def rotation(self, x: Tokens) -> Rotation | None:
         """The rotary positions of such tokens, where f has any."""
         return self.body.rotation(x) if isinstance(self.body, Attention) else None
@@ -216,7 +221,7 @@ class Branch(nn.Module):
         be no equation left to solve.
         """
         visible = seen[:, None, None] if seen is not None and isinstance(self.body, Attention) else None
-        if self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0:
+        if self.draws:
             gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0) if visible is None else visible
             path = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
             output = draw_mask(self.output_dropout, x0.shape, x0)
