@@ -153,6 +153,9 @@ def test_every_file_is_there_and_the_table_is_the_json(compared):
         assert "| " + " | ".join(cells(row)) + " |" in table
         assert row["system"] in (compared / "comparison.html").read_text()
     assert "- vit: hidden_size=" in table
+    best, images = max(row["top1"] for row in read(compared)["rows"]), read(compared)["test_images"]
+    error = 100 * (best * (1 - best) / images) ** 0.5
+    assert f"{best:.1%} has a standard error of {error:.1f} points" in table
 
 
 def test_it_goes_on_where_it_was_interrupted(story):

@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from odevit.analysis.significance import Share
 from odevit.contest.standings import HEAD, cells, markdown, ranked
 from odevit.look import BLUE, GREEN, GREY, ORANGE, PINK, finish, make_figure
 from odevit.report.page import note
@@ -87,7 +88,8 @@ def write_pictures(folder: Path) -> Path:
     """comparison.png and comparison.html from comparison.json; the page is given back."""
     comparison = json.loads((folder / JSON).read_text())
     rows = [row for row in ranked(comparison["rows"]) if "top1" in row]
-    figures = {"rows": png(draw_rows(rows)), "cost": png(draw_cost(rows))} if rows else {}
+    images = comparison["test_images"]
+    figures = {"rows": png(draw_rows(rows, images)), "cost": png(draw_cost(rows))} if rows else {}
     if rows:
         (folder / PICTURE).write_bytes(figures["rows"])
     numbers = {
@@ -96,6 +98,7 @@ def write_pictures(folder: Path) -> Path:
         "head": HEAD,
         "cells": [cells(row) for row in ranked(comparison["rows"])],
         "ways": [(row["system"], way) for row in rows for way in row["ways"]],
+        "certainty": certainty(rows[0]["top1"], images) if rows else "",
         "length": length_in_words(comparison["settings"]["length"]),
         "seed": ", ".join(map(str, comparison["seeds"])),
     }
@@ -112,7 +115,8 @@ def table_of(comparison: Mapping[str, Any]) -> str:
     parts = [
         f"# {Path(settings['data']).name}: {len(rows)} systems, {comparison['parameters']:,} parameters",
         f"Seeds {', '.join(map(str, comparison['seeds']))}; {length_in_words(settings['length'])}; "
-        f"{comparison['device']}. The spread is the standard deviation between seeds.",
+        f"{comparison['device']}. The spread is the standard deviation between seeds."
+        + "".join(f" {certainty(row['top1'], comparison['test_images'])}" for row in rows[:1] if "top1" in row),
         markdown(HEAD, [cells(row) for row in rows]),
         "Memory: the peak of a training step. In other ways: the most answers that change and the lowest top-1 among "
         f"half and twice the steps, Euler, Heun, RK4 and dopri5, on the first {settings['images']} test images. "
@@ -133,13 +137,26 @@ def length_in_words(length: Mapping[str, float]) -> str:
     return ", ".join(f"{value:g} {key}" for key, value in length.items()) or "as long as the recipe says"
 
 
-def draw_rows(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """A line of dots for each system: accuracy by seed, time, memory, changed answers."""
+def sampled(top1: float, images: int) -> Share:
+    """An accuracy as what it is, a share of so many test images."""
+    return Share(round(top1 * images), images)
+
+
+def certainty(top1: float, images: int) -> str:
+    """How much of a difference the choice of test images makes, in a sentence."""
+    error = 100 * sampled(top1, images).error
+    return f"Of {images:,} test images, {top1:.1%} has a standard error of {error:.1f} points, however many the seeds."
+
+
+def draw_rows(rows: Sequence[Mapping[str, Any]], images: int) -> Figure:
+    """A line of dots for each system: accuracy by seed with its 95% interval, time, memory, changed answers."""
     figure, panels = make_figure(1.3 + 0.26 * len(rows), 4, sharey=True)
     heights = list(range(len(rows)))[::-1]
     accuracy, time, memory, changed = panels
     for height, row in zip(heights, rows, strict=True):
         dots = [100 * seed["top1"] for seed in row["seeds"] if "top1" in seed]
+        ends = [100 * end for end in sampled(row["top1"], images).interval]
+        accuracy.plot(ends, [height, height], "-", color=GREY, alpha=0.5, linewidth=1.2)
         accuracy.plot(dots, [height] * len(dots), "o", color=BLUE, alpha=0.35, markersize=4)
         accuracy.plot(100 * row["top1"], height, "|", color=BLUE, markersize=11, markeredgewidth=2.2)
         if row.get("relative") is not None:
