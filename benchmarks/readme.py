@@ -388,9 +388,7 @@ def measured(text: str) -> str:
             new = MEASURED
         elif place and parts:
             names = re.findall(r"`([\w-]+)`", parts[0])
-            short = [
-                f"{data} {in_short(rows[name])}" for name in names for data, rows in found.items() if name in rows
-            ]
+            short = [f"{data} {in_short(rows[name])}" for name in names for data, rows in found.items() if name in rows]
             new = ("; ".join(short) or "not measured") if names else "---"
         else:
             place = 0
