@@ -369,17 +369,19 @@ def prices_table() -> str:
     return table(["what", "without", "with", "record"], rows)
 
 
+def tried(data: str) -> list[dict[str, Any]]:
+    """The systems of the family that were trained on these data, or failed, the most accurate first."""
+    return [row for row in ranked(json.loads(FAMILY[data].read_text())["rows"]) if "top1" in row or row["failure"]]
+
+
 def compared_table(data: str) -> str:
-    """The systems of the family that were trained on these data, the most accurate first."""
-    rows = json.loads(FAMILY[data].read_text())["rows"]
-    return table(HEAD, [cells(row) for row in ranked(rows) if "top1" in row or row["failure"]])
+    """The comparison of the family on these data."""
+    return table(HEAD, [cells(row) for row in tried(data)])
 
 
 def measured(text: str) -> str:
     """The tables of systems with a column of what was measured of each, after what was built."""
-    found = {
-        data: {row["system"]: row for row in json.loads(file.read_text())["rows"]} for data, file in FAMILY.items()
-    }
+    found = {data: {row["system"]: row for row in tried(data)} for data in FAMILY}
     lines, place, there = [], 0, False
     for line in text.splitlines():
         parts = [part.strip() for part in re.split(r"(?<!\\)\|", line[1:-1])] if line.startswith("|") else []
@@ -402,7 +404,7 @@ def measured(text: str) -> str:
 def in_short(row: dict[str, Any]) -> str:
     """What was measured of a system, for a cell."""
     if "top1" not in row:
-        return "failed" if row["failure"] else "not yet"
+        return "failed"
     spread = f" ± {100 * row['top1_spread']:.1f}" if row["top1_spread"] is not None else ""
     time = f", {row['relative']:.1f} x the time of `vit`" if "relative" in row else ""
     return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"

@@ -88,11 +88,12 @@ def test_patches_choose_how_deep_they_go_whoever_else_is_in_the_batch():
     assert len(set(solution.evaluations.tolist())) > 1, "images need different amounts"
 
 
-KINDS = [{"attention": kind} for kind in ("dot", "cosine", "l2", "hopfield")]
-KINDS += [{"attention": "hopfield", "attention_options": {"flow": True}}, {"qk_norm": True, "rope_theta": 100.0}]
+KINDS = {kind: {"attention": kind} for kind in ("dot", "cosine", "l2", "hopfield")}
+KINDS |= {"flow": {"attention": "hopfield", "attention_options": {"flow": True}}}
+KINDS |= {"normed and turned": {"qk_norm": True, "rope_theta": 100.0}}
 
 
-@pytest.mark.parametrize("settings", KINDS, ids=lambda settings: "-".join(settings) + settings.get("attention", ""))
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
 def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
     """States and gradients of a batch, all images of it in one group, are those of its images one by one."""
     monkeypatch.setattr(routing, "GROUPS", 1)

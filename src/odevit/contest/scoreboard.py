@@ -149,10 +149,12 @@ def certainty(top1: float, images: int) -> str:
 
 
 def draw_rows(rows: Sequence[Mapping[str, Any]], images: int) -> Figure:
-    """A line of dots for each system: accuracy by seed with its 95% interval, time, memory, changed answers."""
-    figure, panels = make_figure(1.3 + 0.26 * len(rows), 4, sharey=True)
+    """A line of dots for each system: accuracy by seed with its 95% interval, time if any, memory, changed answers."""
+    timed = any(row.get("relative") is not None for row in rows)
+    labels = ["top-1 (%)", *["time, relative"] * timed, "memory (MiB)", "changed answers (%)"]
+    figure, panels = make_figure(1.3 + 0.26 * len(rows), len(labels), sharey=True)
     heights = list(range(len(rows)))[::-1]
-    accuracy, time, memory, changed = panels
+    accuracy, *between, memory, changed = panels
     for height, row in zip(heights, rows, strict=True):
         dots = [100 * seed["top1"] for seed in row["seeds"] if "top1" in seed]
         ends = [100 * end for end in sampled(row["top1"], images).interval]
@@ -160,18 +162,18 @@ def draw_rows(rows: Sequence[Mapping[str, Any]], images: int) -> Figure:
         accuracy.plot(dots, [height] * len(dots), "o", color=BLUE, alpha=0.35, markersize=4)
         accuracy.plot(100 * row["top1"], height, "|", color=BLUE, markersize=11, markeredgewidth=2.2)
         if row.get("relative") is not None:
-            time.plot(row["relative"], height, "o", color=ORANGE, markersize=5)
+            between[0].plot(row["relative"], height, "o", color=ORANGE, markersize=5)
         memory.plot(row["memory"]["bytes"] / 2**20, height, "o", color=GREEN, markersize=5)
         if row["ways"]:
             changed.plot(100 * max(way["changed"] for way in row["ways"]), height, "o", color=PINK, markersize=5)
         else:
             note(changed, "no other way", (0, height), (3, 0), va="center", fontsize=7, color=GREY)
     accuracy.set_yticks(heights, [row["system"] for row in rows])
-    for axes, label in zip(panels, ("top-1 (%)", "time, relative", "memory (MiB)", "changed answers (%)"), strict=True):
+    for axes, label in zip(panels, labels, strict=True):
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
         axes.tick_params(axis="y", length=0)
-    for axes in (time, memory):
+    for axes in (*between, memory):
         in_decades(axes)
     changed.set_xlim(-3, 103)
     accuracy.set_ylim(-0.7, len(rows) - 0.3)
