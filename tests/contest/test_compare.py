@@ -1,6 +1,7 @@
 """The same budget and the same batches for all; interrupted, failing and finished comparisons."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,19 @@ def test_what_is_measured_is_what_the_system_has(compared):
     assert rows["attractor"]["exponent"]["images"] == 16
     assert all(row["nfe"]["max"] == 2 and row["memory"]["bytes"] > 0 for row in rows.values())
     assert rows["vit"]["relative"] == 1.0
+
+
+def test_without_its_weights_a_system_is_timed_where_they_do_not_matter(compared, tmp_path):
+    """New weights spend what the old ones did, or nothing is said of their time."""
+    out = tmp_path / "without"
+    shutil.copytree(compared, out)
+    for system in ("vit", "ode-vit"):
+        (out / system / "seed-0/model.safetensors").unlink()
+    measures = out / "ode-vit/seed-0/measures.json"
+    found = json.loads(measures.read_text())
+    measures.write_text(json.dumps({**found, "nfe": {"mean": 1.5, "max": 2.0}}))
+    compare(systems=["vit", "attractor", "ode-vit"], seeds=0, out=out, **ASKED)
+    assert {name for name, row in rows_of(out).items() if "milliseconds" in row} == {"vit", "attractor"}
 
 
 def test_every_file_is_there_and_the_table_is_the_json(compared):

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 from odevit import OdeViTForImageClassification
 from odevit.depth import EquilibriumDepth, OdeDepth
@@ -9,6 +11,7 @@ from odevit.errors import ConfigError, IntegrationError, OdeVitWarning
 from odevit.field import VectorField
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import Way
+from odevit.train.life import compile_field
 from tests.model.tiny import tiny_images, tiny_model
 
 RESTING = {"norm": "layer", "leak": 1.0, "solver": "lie_trotter", "steps": 8, "horizon": 6.0}
@@ -270,3 +273,25 @@ def test_a_search_asks_for_no_more_than_rounding_leaves():
     assert rounded.failure is None
     assert 1e-5 < rounded.residual.max() < torch.finfo(torch.bfloat16).eps
     assert rounded.evaluations.max() <= exact.evaluations.max()
+
+
+@pytest.mark.parametrize("donated", [True, False])
+def test_a_compiled_field_has_the_same_implicit_gradient(donated):
+    """Compiled where the backward pass can be run again; as it is written where that would give its memory away."""
+    depth, x0, weights = small()
+    plain, passes = gradient(x0, weights, depth), {"forward": 0, "backward": 0}
+
+    def counted(name):
+        def compiled(graph, _):
+            passes[name] += 1
+            return make_boxed_func(graph)
+
+        return compiled
+
+    torch._dynamo.reset()
+    compile_field(depth, backend=aot_autograd(fw_compiler=counted("forward"), bw_compiler=counted("backward")))
+    with torch._functorch.config.patch(donated_buffer=donated):
+        found = gradient(x0, weights, depth)
+    assert passes["forward"] > 0
+    assert (passes["backward"] == 0) == donated
+    torch.testing.assert_close(found, plain)

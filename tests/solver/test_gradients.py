@@ -87,6 +87,25 @@ def test_the_adjoint_gives_a_plain_module_its_gradients():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
+def test_the_way_back_has_the_precision_of_the_way_there():
+    """Gradients arrive where autocast is over; what the adjoint then evaluates is computed as before."""
+    seen = []
+
+    class Watched(torch.nn.Linear):
+        def forward(self, x, t):
+            y = super().forward(x)
+            seen.append(y.dtype)
+            return y
+
+    x0 = torch.randn(2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        state = solve(Watched(3, 3), x0, solver="dopri5", adjoint=True).state
+    there = len(seen)
+    state.sum().backward()
+    assert len(seen) > there
+    assert set(seen) == {torch.bfloat16}
+
+
 def test_the_adjoint_refuses_what_hides_its_parameters():
     pytest.importorskip("torchdiffeq")
     module, field, x0 = Linear(), small_field(), torch.randn(2, 5, 32)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from odevit.contest.entries import Entry, Plan, Terms, all_systems
-from odevit.contest.qualities import milliseconds
-from odevit.contest.running import RECORD, finished, result_of, run_all
+from odevit.contest.qualities import milliseconds, spends_the_same
+from odevit.contest.running import RECORD, WEIGHTS, begun, finished, result_of, run_all
 from odevit.contest.scoreboard import JSON, write_numbers, write_pictures
 from odevit.contest.standings import row_of
 from odevit.errors import ConfigError, Expected, number, unknown_name, whole, writable
@@ -181,16 +181,24 @@ class Board:
         self.results[entry.system][entry.seed] = result
 
     def time(self) -> None:
-        """Milliseconds of each system's first finished seed, in turns."""
-        models, device = {}, choose_device(self.plan.terms.device)
+        """Milliseconds of each system's first finished seed, in turns.
+
+        A run whose weights were not kept is timed with new ones, if these spend what the old ones did on every image.
+        """
+        device = choose_device(self.plan.terms.device)
+        size = TIMED[device.type]
+        batches = evaluation_batches(self.plan.data, "test", size, limit=size, device=device)
+        pixels, models = next(iter(batches))["pixel_values"], {}
         for system in self.systems:
             done = sorted(seed for seed, result in self.results[system].items() if not result["failure"])
-            if done and system in self.plan.changes:
-                models[system] = finished(self.plan.entry(system, done[0]).recipe()).network
-        if models:
-            size = TIMED[device.type]
-            batches = evaluation_batches(self.plan.data, "test", size, limit=size, device=device)
-            self.milliseconds = milliseconds(models, next(iter(batches))["pixel_values"])
+            if not done or system not in self.plan.changes:
+                continue
+            recipe = self.plan.entry(system, done[0]).recipe()
+            kept = (recipe.folder / WEIGHTS).exists()
+            model = (finished if kept else begun)(recipe).network
+            if kept or spends_the_same(model, pixels, self.results[system][done[0]]["measured"]["nfe"]):
+                models[system] = model
+        self.milliseconds = milliseconds(models, pixels)
 
     def write(self, began: float) -> None:
         """The numbers as they stand."""

@@ -172,6 +172,14 @@ def training_peak(task: ClassifierTask, batch: dict[str, Tensor]) -> int:
         network.train(was_training)
 
 
+def spends_the_same(model: OdeViTForImageClassification, pixels: Tensor, spent: Mapping[str, float]) -> bool:
+    """Whether every image costs this model the evaluations that were measured: mean and most."""
+    with torch.no_grad():
+        logits, solution = model.ask(pixels)
+    evaluations = evaluations_of(solution, len(logits))
+    return all(torch.isclose(evaluations, torch.full_like(evaluations, count)).all() for count in spent.values())
+
+
 def milliseconds(models: Mapping[str, Askable], pixels: Tensor, rounds: int = ROUNDS) -> dict[str, float]:
     """The least time per image of each model, taken in turns: whatever else runs on the machine only adds to it."""
     times: dict[str, list[float]] = {name: [] for name in models}

@@ -29,7 +29,7 @@ from odevit.train.folder import RECIPE, RECORD, RunFolder
 from odevit.train.life import run
 from odevit.train.recipe import Recipe
 
-MEASURES, LOG = "measures.json", "log.txt"
+MEASURES, LOG, WEIGHTS = "measures.json", "log.txt", "model.safetensors"
 PATIENCE = 10.0
 """Seconds that a process has to end by itself."""
 Work = Callable[..., dict[str, Any]]
@@ -197,10 +197,16 @@ def trained(recipe: Recipe, command: str) -> ClassifierTask:
 
 def finished(recipe: Recipe) -> ClassifierTask:
     """The task of a run that is over, with its weights."""
+    task = begun(recipe)
+    load_model(task.network, str(recipe.folder / WEIGHTS), device=str(task.place.device))
+    return task
+
+
+def begun(recipe: Recipe) -> ClassifierTask:
+    """The task of a run as it is before its first update."""
     task = ClassifierTask(recipe)
     task.recipe = recipe.on(task.place.device.type)
     task.build()
-    load_model(task.network, str(recipe.folder / "model.safetensors"), device="cpu")
     network: nn.Module = task.network
     network.to(task.place.device).eval()
     return task

@@ -17,7 +17,8 @@ from odevit.tokens import Tokens
 
 ROUTERS: Registry[type[Router]] = Registry("router")
 GROUPS = 8
-"""Images go through a recursion in so many groups at most: an eighth of the patches may be computed for nothing."""
+"""Images go through a recursion in so many groups at most, and those without a patch in one more: an eighth of the
+patches may be computed for nothing."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ class TokenChoice(Router):
 def alike(going: Tensor, exact: bool = False) -> Iterable[Group]:
     """[batch, patch] -> groups of images of which about equally many patches go on; exactly as many, if that is asked.
 
-    A batch has many different numbers of patches, and a group for each would start its kernels again and again.
+    A batch has many different numbers of patches, and a group for each would start its kernels again and again. Images
+    of which no patch goes on have a group of their own: attention that sees nothing is 0 on a CPU and nan on a GPU.
     """
     counts = going.sum(dim=1)
     # Those that go on come first, as they stand in the image.
@@ -139,7 +141,7 @@ def alike(going: Tensor, exact: bool = False) -> Iterable[Group]:
     end = len(sizes)
     while end:
         largest = sizes[end - 1]
-        least = largest if exact else largest - going.shape[1] // GROUPS
+        least = largest if exact else max(largest - going.shape[1] // GROUPS, min(largest, 1))
         begin = bisect_left(sizes, least, hi=end)
         samples = ascending[begin:end]
         seen = torch.arange(largest, device=going.device) < counts[samples, None]

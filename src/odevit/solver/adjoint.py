@@ -54,11 +54,15 @@ def integrate_with_adjoint(
         ) from error
 
     limit, count = solver.max_steps, Counter[str]()
+    # The way back is computed when gradients arrive, where mixed precision is over: in that of the way there.
+    kind = x0.device.type
+    precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     class Function(torch.nn.Module):
         def forward(self, t: Tensor, x: Tensor) -> Tensor:
             count["nfe"] += 1
-            return dynamics(x, float(t.detach())).to(x.dtype)
+            with precision:
+                return dynamics(x, float(t.detach())).to(x.dtype)
 
         def callback_accept_step(self, t: Tensor, x: Tensor, h: Tensor) -> None:
             count["accepted"] += 1

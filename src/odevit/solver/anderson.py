@@ -48,9 +48,8 @@ def anderson(
         images, gaps, known, last = hunt.keep(error > tolerance, images, gaps, known, error)
         if hunt.over:
             break
-        x = _combined(images, gaps, known, regularisation)
-        known &= torch.isfinite(x).all(dim=1, keepdim=True)
-        x = hunt.sound(x)
+        x, finite = hunt.sound(_combined(images, gaps, known, regularisation))
+        known &= finite
     return hunt.end()
 
 
@@ -58,11 +57,10 @@ def _combined(images: Tensor, gaps: Tensor, known: Tensor, regularisation: float
     """sum_i a_i g(x_i) with the weights of the smallest residual among the known states; plain g(x) for one."""
     products = torch.where(known[:, :, None] & known[:, None], gaps @ gaps.mT, 0.0).double()
     largest = products.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-300)
-    identity = torch.eye(known.shape[1], device=known.device, dtype=torch.float64)
     # An unknown state has a row of zeros; a one on its diagonal and a zero on the right leave its weight at zero.
-    system = products / largest[:, None, None] + regularisation * identity + torch.diag_embed((~known).double())
+    diagonal = torch.where(known, regularisation, 1.0 + regularisation).double()
+    system = products / largest[:, None, None] + torch.diag_embed(diagonal)
     # `_ex`: `solve` itself would wait for the device to tell of matrices that have no inverse, and this one has.
     weights = torch.linalg.solve_ex(system, known.double()).result
-    total = weights.sum(dim=1, keepdim=True)
-    weights = (weights / torch.where(total == 0, 1.0, total)).to(images.dtype)
+    weights = (weights / weights.sum(dim=1, keepdim=True)).to(images.dtype)
     return (weights[:, None] @ images).squeeze(1)

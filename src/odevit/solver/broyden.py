@@ -47,7 +47,7 @@ def broyden(g: Map, x0: Tensor, *, memory: int = 12, tolerance: float = 1e-4, it
         x, gap, left, right, last = hunt.keep(error > tolerance, x, gap, left, right, error)
         if hunt.over:
             break
-        ahead = hunt.sound(x - _product(left, right, gap))
+        ahead, _ = hunt.sound(x - _product(left, right, gap))
         x, step = ahead, ahead - x
     return hunt.end()
 

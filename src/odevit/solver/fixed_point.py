@@ -36,7 +36,8 @@ SEARCHES: Registry[Search] = Registry("search")
 class Hunt:
     """Who is still searching, and the best that everybody has found: a sample leaves when its residual is small.
 
-    States are vectors here, [sample, number]; those of whoever is still searching stand in the order of `here`.
+    States are vectors here, [sample, number]; those of whoever is still searching stand in the order of `here`. What is
+    done in every step of a search is few operations: on a GPU, to start them takes longer than to compute them.
     """
 
     def __init__(self, g: Map, x0: Tensor) -> None:
@@ -44,19 +45,18 @@ class Hunt:
         self.here = torch.arange(len(x0), device=x0.device)
         self.best = x0.flatten(1).clone()
         self.residual = torch.full((len(x0),), torch.inf, device=x0.device, dtype=torch.float32)
-        self.taken = torch.zeros_like(self.here)
+        self.taken, self.count = torch.zeros_like(self.here), 0
 
     def image(self, x: Tensor) -> Tensor:
         """g(x), counted."""
-        self.taken[self.here] += 1
+        self.count += 1
         return self.g(x.view(-1, *self.shape[1:]), self.here).flatten(1)
 
     def note(self, x: Tensor, image: Tensor) -> Tensor:
         """|g(x) - x| / |x| of everybody here; infinite where there are no numbers."""
         # The smallest number in place of zero: gradients, of which some are tiny, are searched for in the same way.
         length = x.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
-        error = ((image - x).norm(dim=1) / length).float()
-        error = torch.where(torch.isfinite(error), error, torch.inf)
+        error = ((image - x).norm(dim=1) / length).float().nan_to_num(torch.inf, torch.inf)
         # Chosen, not picked out: to count who is better, a GPU would have to be waited for.
         best, residual = self.best[self.here], self.residual[self.here]
         better = error < residual
@@ -69,6 +69,7 @@ class Hunt:
         left = stay.nonzero().squeeze(1)  # the one time in a step that the device is waited for
         if len(left) == len(stay):
             return of
+        self.taken.index_fill_(0, self.here, self.count)
         self.here = self.here[left]
         return tuple(tensor[left] for tensor in of)
 
@@ -77,9 +78,11 @@ class Hunt:
         """Whether everybody is gone."""
         return len(self.here) == 0
 
-    def sound(self, x: Tensor) -> Tensor:
-        """x, with the best state known where it is not finite."""
-        return torch.where(torch.isfinite(x).all(dim=1, keepdim=True), x, self.best[self.here])
+    def sound(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x, with the best state known where it is not finite, and where it is [sample, 1]."""
+        finite = torch.isfinite(x.sum(dim=1, keepdim=True))  # of many numbers, one that is not finite is enough
+        return torch.where(finite, x, self.best[self.here]), finite
 
     def end(self) -> FixedPoint:
+        self.taken.index_fill_(0, self.here, self.count)
         return FixedPoint(self.best.view(self.shape), self.residual, self.taken)

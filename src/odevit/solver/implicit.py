@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch._functorch import config as aot
 
 from odevit.errors import OdeVitWarning
 from odevit.solver.fixed_point import Search
@@ -38,8 +40,8 @@ def implicit(
         search, tolerance, iterations: how u is searched for.
     """
     here = x.detach().requires_grad_()
-    # A compiled backward pass can be run only once, and the search runs it again and again.
-    with torch.compiler.set_stance("force_eager"):
+    # The search runs the backward pass again and again: a compiled one that gives its memory away could not be.
+    with torch.compiler.set_stance("force_eager") if aot.donated_buffer else nullcontext():
         image = g(here)
 
     def adjoint(gradient: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def newton_krylov(g: Map, x0: Tensor, *, inner: int = 6, tolerance: float = 1e-4
         ahead = x + _gmres(hunt, x, image, directions) if directions > 0 else image
         left -= max(directions, 0)
         astray = error > last
-        x = hunt.sound(torch.where(astray[:, None], plain, ahead))
+        x, _ = hunt.sound(torch.where(astray[:, None], plain, ahead))
         plain, last = image, torch.where(astray, torch.inf, error)
     return hunt.end()
 

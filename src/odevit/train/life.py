@@ -16,6 +16,7 @@ from transformers.trainer_callback import ProgressCallback
 
 from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, RunLog
+from odevit.train.captured import can_be_replayed
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import CHECKPOINTS, RECIPE, RECORD, last_complete
 from odevit.train.recipe import TrainRecipe
@@ -143,7 +144,11 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
     if recipe.resume and task.place.is_main:
         print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
     # With and without gradients, on knots and between, of all patches and of some: more kinds than torch expects.
-    with torch._dynamo.config.patch(recompile_limit=COMPILED_KINDS):
+    # A backward pass that gives its memory away runs once; a search for gradients runs it again and again.
+    with (
+        torch._dynamo.config.patch(recompile_limit=COMPILED_KINDS),
+        torch._functorch.config.patch(donated_buffer=can_be_replayed(task.network)),
+    ):
         trainer.capture_all()
         # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
         set_seed(recipe.seed)
