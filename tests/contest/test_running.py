@@ -29,7 +29,7 @@ def entries_of(folder, *names):
 def until(file):
     """Wait for what another process writes."""
     end = time.monotonic() + 120
-    while not file.exists():
+    while not (file.exists() and file.stat().st_size):
         assert time.monotonic() < end, f"{file} never came"
         time.sleep(0.02)
 
@@ -55,6 +55,8 @@ def fate(entry, quiet=False):
         os._exit(3)
     if entry.system == "doomed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if entry.system.startswith("endless"):
+        time.sleep(3600)
     if entry.system == "long":  # is not done before two others have died
         until(folder / "doomed")
     return {"failure": None, "beside": [process for process in others if lives(process)]}
@@ -109,3 +111,22 @@ def test_an_interruption_leaves_no_process(tmp_path, monkeypatch):
         list(run_all(entries_of(tmp_path, "short", "long"), 2, fate))
     assert len(begun) == 2
     assert not any(lives(process) for process in begun)
+
+
+def endless(folder):
+    list(run_all(entries_of(folder, "endless", "endless too"), 2, fate))
+
+
+def test_who_is_killed_leaves_no_process(tmp_path):
+    head = SERVER.Process(target=endless, args=(tmp_path,))
+    head.start()
+    files = [tmp_path / "endless", tmp_path / "endless too"]
+    for file in files:
+        until(file)
+    head.kill()
+    head.join()
+    workers = [int(file.read_text()) for file in files]
+    end = time.monotonic() + 60
+    while any(map(lives, workers)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(lives, workers))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from odevit.depth import StackedDepth
+from odevit.errors import OdeVitWarning
 from odevit.field import VectorField
 from odevit.objectives import JacobianNorm
 from odevit.solver import Dopri5, Penalty, Way, solve
@@ -85,6 +86,21 @@ def test_the_adjoint_gives_a_plain_module_its_gradients():
     exact = torch.autograd.grad((x0 @ (1.5 * module.matrix).matrix_exp()).square().mean(), [x0, module.matrix])
     for a, b in zip(adjoint, exact, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_the_adjoint_of_a_leak_is_worse_than_its_tolerance_and_says_so():
+    """What comes together on the way there parts on the way back: through the steps themselves, nothing does."""
+    torch.manual_seed(0)
+    field, x0 = small_field(), torch.randn(2, 5, 32)
+
+    def whole(tolerance, **settings):
+        parts = gradients(field, x0, solver=Dopri5(rtol=tolerance, atol=tolerance), t1=6.0, **settings)
+        return torch.cat([part.flatten() for part in parts])
+
+    exact, through = whole(1e-6), whole(1e-3)
+    with pytest.warns(OdeVitWarning, match="a leak of 1 makes errors grow 403 times on a horizon of 6"):
+        back = whole(1e-3, adjoint=True)
+    assert (back - exact).norm() > 10 * (through - exact).norm()
 
 
 def test_the_way_back_has_the_precision_of_the_way_there():

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -130,6 +132,7 @@ def answer(pipe: Connection, work: Work, processes: int) -> None:
     # Ctrl-C in a terminal interrupts every process; it is the parent's to hear, who terminates the others once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, leave)
+    Thread(target=leave_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     share_cores(processes)
     with suppress(EOFError, ConnectionError):
         while True:
@@ -139,6 +142,13 @@ def answer(pipe: Connection, work: Work, processes: int) -> None:
 def leave(*_: object) -> None:
     """End a process as an interruption would: what it began is cleaned up, and its log says where it was."""
     raise SystemExit(128 + signal.SIGTERM)
+
+
+def leave_with(parent: BaseProcess | None) -> None:
+    """End with the process that wants the results: to kill that one alone would leave a GPU that is busy for nobody."""
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def died_twice(among: int, alone: int) -> str:

@@ -30,6 +30,7 @@ from odevit.solver import (
     phantom,
     solve,
 )
+from odevit.solver.fixed_point import Map
 from odevit.tokens import Tokens
 
 WARM_UP = 6
@@ -38,10 +39,13 @@ WARM_UP = 6
 A field may have several rest points. The one that is meant is the one whose basin the image lies in; a few coarse steps
 of the model's own lead there, and the search then finds the bottom.
 """
+ROUNDED = 4
+"""What rounding may add to the smallest residual that was asked for, in such residuals."""
 GRADIENTS = ("implicit", "phantom", "unrolled")
-NOT_LEARNED_FROM = (
-    "Some samples of a batch did not come to rest in training: they have no gradient of a rest point, and are not "
-    "learned from. Where there are many, more depth.iterations, depth.jacobian=0.1 or a smaller learning rate help"
+NOT_AT_REST = (
+    "Some samples of a batch did not come to rest in training: they have the gradient of steps from where they are, "
+    "not that of a rest point. Where there are many, more depth.iterations, a larger depth.jacobian or a smaller "
+    "learning rate help"
 )
 """Without numbers that change: Python says the same sentence once."""
 
@@ -62,16 +66,18 @@ class EquilibriumDepth(Depth):
     searches for itself, from a point on its own trajectory instead of zero.
 
     What was not found is said: `Solution.residual` has |step(x) - x| / |x| of every sample, `failure` counts those that
-    did not come to rest, and the state is the best one on the way. In training such samples have no gradient of a rest
-    point and get none; while others of the batch do, that is a `notice` and a warning and no failure.
+    did not come to rest, and the state is the best one on the way. In training such samples have the gradient of steps
+    from there; while others of the batch rest, that is a `notice` and a warning and no failure. To learn nothing from
+    them is a trap: once there are many, nothing leads the field back to where rest points are.
 
     Args:
         search: how x* is found, and the implicit gradient: see `SEARCHES`.
         tolerance: of the residual |step(x) - x| / |x|; raised to what can be reached where the field is computed in
             less than single precision.
         iterations: the most evaluations of the step that a search makes.
-        gradient: `implicit`, by the implicit function theorem, with memory for one step; `phantom`, that of
-            `phantom_steps` steps from x*; `unrolled`, no search in training, but `iterations` plain steps.
+        gradient: `implicit`, by the implicit function theorem, with memory for one step, or that of one step where
+            there is none; `phantom`, that of `phantom_steps` steps from x*; `unrolled`, no search in training, but
+            `iterations` plain steps.
         phantom_steps, damping: k and tau in x <- (1 - tau) x + tau step(x).
         jacobian: weight of |J|_F^2 / numel at x*, J that of the forcing, in the loss (Bai et al. 2021): it keeps rest
             points easy to find while weights grow.
@@ -149,14 +155,15 @@ class EquilibriumDepth(Depth):
         begin = near.state.detach()
         tolerance = max(self.tolerance, smallest_residual(begin))
         rest = search(step_of, begin, tolerance=tolerance, iterations=most)
-        calm = rest.residual <= RESTLESS * tolerance
+        # Of what was asked for, not of what rounding leaves: in half precision that would be anywhere.
+        calm = rest.residual <= max(RESTLESS * self.tolerance, ROUNDED * tolerance)
         failure, notice = self._failure(rest, calm, way, tolerance), None
         state, costs = rest.state, {}
         if learning:
-            state = near.state if unrolled else self._with_gradient(step, rest.state, calm, way, tolerance)
-            if failure and self.field.training and calm.any():
+            state = near.state if unrolled else self._with_gradient(step_of, rest.state, calm, way, tolerance)
+            if failure and self.field.training and (rest.residual <= RESTLESS * tolerance).any():
                 failure, notice = None, failure
-                warnings.warn(NOT_LEARNED_FROM, OdeVitWarning, stacklevel=2)
+                warnings.warn(NOT_AT_REST, OdeVitWarning, stacklevel=2)
             if self.jacobian and self.field.training:
                 size = jacobian_size(lambda x: dynamics.forcing(x, to.horizon), state)
                 costs["jacobian"] = self.jacobian * size
@@ -180,15 +187,12 @@ class EquilibriumDepth(Depth):
     def export_problem(self, way: Way) -> str | None:
         return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
 
-    def _with_gradient(
-        self, step: Callable[[Tensor], Tensor], x: Tensor, calm: Tensor, way: Way, tolerance: float
-    ) -> Tensor:
-        """x*, with the gradient that was chosen; who is not at rest has none."""
+    def _with_gradient(self, step: Map, x: Tensor, calm: Tensor, way: Way, tolerance: float) -> Tensor:
+        """x*, with the gradient that was chosen."""
         if self.gradient == "phantom":
-            state = phantom(step, x, steps=self.phantom_steps, damping=self.damping)
-        else:
-            state = implicit(step, x, SEARCHES[self.search], tolerance=tolerance, iterations=way.steps)
-        return torch.where(calm.view(-1, *[1] * (x.ndim - 1)), state, x)
+            everybody = torch.arange(len(x), device=x.device)
+            return phantom(lambda x: step(x, everybody), x, steps=self.phantom_steps, damping=self.damping)
+        return implicit(step, x, SEARCHES[self.search], tolerance=tolerance, iterations=way.steps, at_rest=calm)
 
     def _failure(self, rest: FixedPoint, calm: Tensor, way: Way, tolerance: float) -> str | None:
         """Who did not come to rest, as a sentence."""

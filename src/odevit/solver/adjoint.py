@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from odevit.errors import OdeVitWarning
 from odevit.field.dynamics import Dynamics
 from odevit.solver.adaptive import Dopri5
 from odevit.solver.method import Solver
+from odevit.solver.precision import precision_now
 from odevit.solver.solution import Save, Solution, Stats
+
+ASTRAY = 1e-3
+"""Tolerances times what a leak makes of them on the way back, from which on gradients are doubtful."""
 
 
 def integrate_with_adjoint(
@@ -26,8 +33,10 @@ def integrate_with_adjoint(
 ) -> Solution:
     """Integrate with torchdiffeq's Dopri5 and differentiate with its continuous adjoint.
 
-    Keeps no activations, but the gradient is that of another numerical solution than the one that was computed: its
-    error is of the size of the tolerance. Checkpointing a fixed-step solver costs little more and is exact.
+    Keeps no activations, but follows the state backwards in time, and the gradient is that of another numerical
+    solution than the one that was computed. Where trajectories come together on the way there, they part on the way
+    back, and errors with them: see benchmarks/adjoint_error.json. Checkpointing a fixed-step solver costs little more
+    and is exact.
 
     Only x0, the anchor and `parameters` get gradients. Where these are not known, None, an equation that depends on
     anything else with a gradient is refused: torchdiffeq would lose it without a word.
@@ -36,6 +45,16 @@ def integrate_with_adjoint(
         raise ValueError(
             f"the adjoint is torchdiffeq's and was asked for with {type(solver).__name__}, which it does not have; "
             "use solver='dopri5', or checkpoint=True with a fixed-step solver"
+        )
+    grown = math.exp(min(dynamics.leak * abs(t1 - t0), 50.0))
+    if dynamics.leak > 0 and solver.rtol * grown > ASTRAY:
+        warnings.warn(
+            f"The adjoint follows states backwards in time, where a leak of {dynamics.leak:g} makes errors grow "
+            f"{grown:.3g} times on a horizon of {abs(t1 - t0):g}: to a tolerance of {solver.rtol:g}, gradients can be "
+            "wrong altogether. Use checkpoint=True (train.checkpointing=true) with a fixed-step solver, or a smaller "
+            "tolerance",
+            OdeVitWarning,
+            stacklevel=3,
         )
     if save.attentions:
         raise ValueError(
@@ -54,9 +73,7 @@ def integrate_with_adjoint(
         ) from error
 
     limit, count = solver.max_steps, Counter[str]()
-    # The way back is computed when gradients arrive, where mixed precision is over: in that of the way there.
-    kind = x0.device.type
-    precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+    precision = precision_now(x0)  # for the way back as well
 
     class Function(torch.nn.Module):
         def forward(self, t: Tensor, x: Tensor) -> Tensor:
