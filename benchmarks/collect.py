@@ -15,11 +15,13 @@ def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
     """Put runs that differ only in their seed together as records/NAME: record.json, and the recipe, log, curves and
     other measurements of each.
 
-    Accuracies of the record are means over seeds; the spread is the sample standard deviation, None for one seed.
+    Accuracies of the record are means over seeds; the spread is the sample standard deviation, None for one seed. Runs
+    that ended by time may have seen different numbers of epochs, whose mean it has then.
     """
     parts = [json.loads((run / "record.json").read_text()) for run in runs]
     first = parts[0]
-    for key in ("data", "params", "nfe", "epochs"):
+    by_time = all("train.seconds=" in part["command"] for part in parts)
+    for key in ("data", "params", "nfe", *(() if by_time else ("epochs",))):
         different = {json.dumps(part[key]) for part in parts}
         if len(different) > 1:
             raise ValueError(
@@ -31,6 +33,7 @@ def collect(runs: Sequence[Path], folder: Path) -> dict[str, Any]:
         values = [seed[key] for seed in seeds]
         record[key] = statistics.mean(values)
         record[f"{key}_spread"] = statistics.stdev(values) if len(values) > 1 else None
+    record["epochs"] = round(statistics.mean(part["epochs"] for part in parts), 2) if by_time else first["epochs"]
     record["seconds"] = statistics.mean(seed["seconds"] for seed in seeds)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")

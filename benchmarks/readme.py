@@ -18,6 +18,7 @@ PAGES = (
     "docs/results.md",
     "docs/distillation.md",
     "docs/systems.md",
+    "docs/solvers.md",
     "docs/limits.md",
     "docs/explorer.md",
 )
@@ -410,6 +411,25 @@ def in_short(row: dict[str, Any]) -> str:
     return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"
 
 
+def adjoint_table() -> str:
+    """Errors of gradients to a tolerance, through the steps of a solver and by the adjoint."""
+    rows = json.loads((ROOT / "benchmarks/adjoint_error.json").read_text())["rows"]
+    head = ["tolerance", "through the steps", "evaluations", "adjoint", "evaluations there and back"]
+    return table(
+        head,
+        [
+            [
+                f"{row['tolerance']:g}",
+                f"{100 * row['steps']['error']:.3g}%",
+                str(row["steps"]["there"]),
+                f"{100 * row['adjoint']['error']:.3g}%",
+                f"{row['adjoint']['there']} + {row['adjoint']['back']}",
+            ]
+            for row in rows
+        ],
+    )
+
+
 def explorer_table() -> str:
     """How quick the explorer is, from benchmarks/explorer.json."""
     record = json.loads((ROOT / "benchmarks/explorer.json").read_text())
@@ -430,6 +450,7 @@ def explorer_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "adjoint_error": adjoint_table,
     "first": first_table,
     "records": records_table,
     "integration": short_table,

@@ -131,3 +131,15 @@ def test_an_adjoint_of_fixed_steps_is_refused_before_training():
     assert any("train.adjoint=true" in problem for problem in Recipe(train=TrainRecipe(adjoint=True)).problems())
     adaptive = compose_recipe(["model.solver=dopri5", "train.transport=0.1", "train.adjoint=true"]).problems()
     assert any("train.transport is added up on fixed steps" in problem for problem in adaptive)
+
+
+def test_what_a_depth_costs_is_a_part_that_is_told():
+    options = {"search": "anderson", "jacobian": 0.5}
+    model, data = tiny_model(depth="equilibrium", leak=1.0, solver="exponential_euler", depth_options=options), batch()
+    loss = TrainingLoss()
+    torch.manual_seed(1)  # the estimate of the Jacobian draws a direction
+    loss(model.train(), data, None)
+    loss.note()
+    torch.manual_seed(1)
+    expected = model(**data).trajectory.costs["jacobian"].item()
+    assert loss.tell()["loss_jacobian"] == pytest.approx(expected, rel=1e-5)

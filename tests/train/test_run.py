@@ -113,10 +113,18 @@ def test_runs_become_a_record(finished, tmp_path):
     assert record["top1_spread"] == pytest.approx(2**0.5 / 10)
     assert record["name"] == "together"
     assert files_of(tmp_path / "together") == {"record.json", "seed0-recipe.yaml", "seed1-recipe.yaml"}
-    run = json.loads((runs[1] / "record.json").read_text())
-    (runs[1] / "record.json").write_text(json.dumps({**run, "nfe": 99}))
-    with pytest.raises(ValueError, match="differ in 'nfe'"):
-        collect(runs, tmp_path / "together")
+    written = [json.loads((run / "record.json").read_text()) for run in runs]
+
+    def changed(**by):
+        for n, (run, record) in enumerate(zip(runs, written, strict=True)):
+            (run / "record.json").write_text(json.dumps({**record, **{key: new[n] for key, new in by.items()}}))
+        return collect(runs, tmp_path / "together")
+
+    for different in ({"nfe": (8, 99)}, {"epochs": (10.0, 11.0)}):
+        with pytest.raises(ValueError, match=f"differ in '{next(iter(different))}'"):
+            changed(**different)
+    by_time = [f"{record['command']} train.seconds=60" for record in written]
+    assert changed(epochs=(10.0, 11.0), command=by_time)["epochs"] == 10.5
 
 
 def test_the_folder_works_with_a_pipeline(finished):

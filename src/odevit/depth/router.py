@@ -131,7 +131,7 @@ def alike(going: Tensor, exact: bool = False) -> Iterable[Group]:
     """[batch, patch] -> groups of images of which about equally many patches go on; exactly as many, if that is asked.
 
     A batch has many different numbers of patches, and a group for each would start its kernels again and again. Images
-    of which no patch goes on have a group of their own: attention that sees nothing is 0 on a CPU and nan on a GPU.
+    of which no patch goes on have a group of their own: attention that sees nothing is 0 or nan, as its kernel likes.
     """
     counts = going.sum(dim=1)
     # Those that go on come first, as they stand in the image.

@@ -123,9 +123,10 @@ class TrainingLoss:
             asked["adjoint"] = True
         output = network(**batch, way=way, **asked)
         loss: Tensor = output.loss
+        parts = dict(getattr(output, "parts", {}))
         if (trajectory := getattr(output, "trajectory", None)) is not None:
             self.spent.append(trajectory.stats.nfe)
-        parts = dict(getattr(output, "parts", {}))
+            parts |= {name: cost.detach() for name, cost in trajectory.costs.items()}  # of a depth; the loss has them
         for name, weight in self.weights.items():
             penalty = weight * output.penalties[name]
             loss, parts[name] = loss + penalty, penalty.detach()
