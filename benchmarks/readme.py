@@ -372,7 +372,9 @@ def prices_table() -> str:
 
 def tried(data: str) -> list[dict[str, Any]]:
     """The systems of the family that were trained on these data, or failed, the most accurate first."""
-    return [row for row in ranked(json.loads(FAMILY[data].read_text())["rows"]) if "top1" in row or row["failure"]]
+    comparison = json.loads(FAMILY[data].read_text())
+    rows = [row for row in ranked(comparison["rows"]) if "top1" in row or row["failure"]]
+    return [{**row, "reference": comparison["reference"]} for row in rows]
 
 
 def compared_table(data: str) -> str:
@@ -407,7 +409,7 @@ def in_short(row: dict[str, Any]) -> str:
     if "top1" not in row:
         return "failed"
     spread = f" ± {100 * row['top1_spread']:.1f}" if row["top1_spread"] is not None else ""
-    time = f", {row['relative']:.1f} x the time of `vit`" if "relative" in row else ""
+    time = f", {row['relative']:.1f} x the time of `{row['reference']}`" if "relative" in row else ""
     return f"{100 * row['top1']:.1f}{spread}%, NFE {row['nfe']['mean']:.3g}{time}"
 
 
