@@ -94,7 +94,9 @@ def integrate_with_adjoint(
     wanted = save.chosen(stops)
     chosen = sorted(wanted | {0, stops})
     grid = torch.tensor([t0 + (t1 - t0) * n / stops for n in chosen], dtype=torch.float64, device=x0.device)
-    tracked = [tensor for tensor in (*(parameters or ()), dynamics.anchor) if tensor.requires_grad]
+    # Without a leak nothing leads back to the anchor, and to carry its gradient along would cost as much as the state.
+    anchor = [dynamics.anchor] if dynamics.leak else []
+    tracked = [tensor for tensor in (*(parameters or ()), *anchor) if tensor.requires_grad]
     try:
         path = odeint_adjoint(
             Function(),
