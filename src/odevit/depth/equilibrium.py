@@ -67,8 +67,8 @@ class EquilibriumDepth(Depth):
 
     What was not found is said: `Solution.residual` has |step(x) - x| / |x| of every sample, `failure` counts those that
     did not come to rest, and the state is the best one on the way. In training such samples have the gradient of steps
-    from there; while others of the batch rest, that is a `notice` and a warning and no failure. To learn nothing from
-    them is a trap: once there are many, nothing leads the field back to where rest points are.
+    from there; while others of the batch rest, that is a `notice` and a warning and no failure. Learned nothing from,
+    they would be stuck: once there are many, nothing leads the field back to where rest points are.
 
     Args:
         search: how x* is found, and the implicit gradient: see `SEARCHES`.
