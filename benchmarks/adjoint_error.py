@@ -76,7 +76,7 @@ def main(out: str, name: str, data: str, *options: str) -> None:
             row[kind] = {"error": error, "there": there, "back": back}
         rows.append(row)
         print(f"{tolerance:g}: through its steps {row['steps']['error']:.2%}, adjoint {row['adjoint']['error']:.2%}")
-    facts = {"model": Path(name).name, "images": images, "device": device_name(device), "versions": versions()}
+    facts = {"model": name, "images": images, "device": device_name(device), "versions": versions()}
     Path(out).write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n")
 
 

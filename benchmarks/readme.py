@@ -414,20 +414,20 @@ def in_short(row: dict[str, Any]) -> str:
 
 
 def adjoint_table() -> str:
-    """Errors of gradients to a tolerance, through the steps of a solver and by the adjoint."""
-    rows = json.loads((ROOT / "benchmarks/adjoint_error.json").read_text())["rows"]
-    head = ["tolerance", "through the steps", "evaluations", "adjoint", "evaluations there and back"]
+    """Errors of gradients to a tolerance, through the steps of a solver and by the adjoint, with and without a leak."""
+    files = (ROOT / f"benchmarks/adjoint_error{kind}.json" for kind in ("", "_without_leak"))
+    both = zip(*(json.loads(file.read_text())["rows"] for file in files), strict=True)
+    names = ("through the steps", "adjoint")
+    head = ["tolerance", *(f"{name}, {kind}" for kind in ("with a leak", "without one") for name in names)]
+
+    def error(found: dict[str, Any]) -> str:
+        return f"{100 * found['error']:.2g}%" if found["error"] < 1 else f"{100 * found['error']:.0f}%"
+
     return table(
         head,
         [
-            [
-                f"{row['tolerance']:g}",
-                f"{100 * row['steps']['error']:.3g}%",
-                str(row["steps"]["there"]),
-                f"{100 * row['adjoint']['error']:.3g}%",
-                f"{row['adjoint']['there']} + {row['adjoint']['back']}",
-            ]
-            for row in rows
+            [f"{rows[0]['tolerance']:g}", *(error(row[kind]) for row in rows for kind in ("steps", "adjoint"))]
+            for rows in both
         ],
     )
 
