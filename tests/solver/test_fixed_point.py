@@ -8,6 +8,7 @@ import torch
 
 from odevit.errors import OdeVitWarning
 from odevit.solver import SEARCHES, FixedPoint, anderson, broyden, implicit, jacobian_size, newton_krylov, phantom
+from odevit.solver.fixed_point import Hunt
 
 PRECISE = {
     "anderson": partial(anderson, memory=8, regularisation=1e-14),
@@ -171,3 +172,13 @@ def test_a_large_answer_to_an_equation_that_nearly_vanishes_is_not_taken_for_one
     with pytest.warns(OdeVitWarning, match="have that of one step"):
         (found,) = torch.autograd.grad(implicit(lambda x, _: weight * x, x, far).sum(), weight)
     assert found.item() == 4.0
+
+
+def test_a_sample_is_sound_unless_one_of_its_numbers_is_not_finite():
+    x = torch.full((3, 1000), 100.0, dtype=torch.float16)  # their sum is more than half precision has
+    x[1, 7], x[2, :2] = torch.nan, torch.tensor([torch.inf, -torch.inf])
+    hunt = Hunt(lambda x, _: x, torch.zeros_like(x))
+    state, finite = hunt.sound(x)
+    assert finite.flatten().tolist() == [True, False, False]
+    assert torch.equal(state[0], x[0])
+    assert state[1:].abs().max() == 0

@@ -80,7 +80,9 @@ class Hunt:
 
     def sound(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x, with the best state known where it is not finite, and where it is [sample, 1]."""
-        finite = torch.isfinite(x.sum(dim=1, keepdim=True))  # of many numbers, one that is not finite is enough
+        # One number that is not finite is enough; a sum in half precision would not be finite by itself.
+        precise = torch.promote_types(x.dtype, torch.float32)
+        finite = torch.isfinite(x.sum(dim=1, keepdim=True, dtype=precise))
         return torch.where(finite, x, self.best[self.here]), finite
 
     def end(self) -> FixedPoint:
