@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from transformers import get_cosine_with_hard_restarts_schedule_with_warmup
 
 from odevit.solver import Way
 from odevit.train.optimisers import Muon, Together
@@ -54,6 +55,20 @@ def test_what_is_left_of_the_rates_is_where_the_next_part_goes_on():
     assert rates[20] == 2.5e-4
     assert rates[19] == pytest.approx(2.5e-4, rel=0.02), "no leap"
     assert rates[-1] < 1e-5
+
+
+def test_restarts_are_those_of_transformers():
+    lone = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    theirs = get_cosine_with_hard_restarts_schedule_with_warmup(lone, 4, 40, num_cycles=5)
+    heights = []
+    for _ in range(41):
+        heights.append(lone.param_groups[0]["lr"])
+        lone.step()
+        theirs.step()
+    part = Part("all", 1.0, 1.0, 1.0, 1.0, 0.1, cycles=5)
+    assert [part.height(n / 40) for n in range(41)] == pytest.approx(heights)
+    assert sum(later > earlier for earlier, later in pairwise(heights[4:])) == 4, "four restarts"
+    assert part.height(1.0) == 0.0
 
 
 def test_shares_that_are_not_exact_in_binary_still_end_on_their_update():

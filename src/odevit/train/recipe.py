@@ -279,7 +279,7 @@ class Recipe:
         if t.capture is True and t.accumulate > 1:
             problems.append("train.capture=true replays whole steps and does not accumulate; set train.accumulate=1")
         if t.seconds:
-            at_odds = {"updates": 0, "coarse_first": 0.0, "schedule": "cosine"}
+            at_odds = {"updates": 0, "coarse_first": 0.0}
             problems += [
                 f"train.seconds={t.seconds:g} ends by time, and how many updates that takes is not known before; leave "
                 f"out train.{key}={getattr(t, key)}"

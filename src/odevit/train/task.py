@@ -113,7 +113,8 @@ class Task(ABC, Generic[R]):
         if self.phases or not t.seconds:
             return self.phases
         rates = t.learning_rate, t.muon_learning_rate, t.warmup
-        return [Part("all", 1.0, 1.0, *rates, draws=self.sampler)]
+        cycles = t.cycles if t.schedule == "cosine_with_restarts" else 1
+        return [Part("all", 1.0, 1.0, *rates, draws=self.sampler, cycles=cycles)]
 
     def enter(self, progress: float, part: Part | None) -> None:
         """Hear, before every step, how much of the training is over, and in which part of it the step lies."""
