@@ -67,6 +67,40 @@ def test_samples_leave_when_they_are_done_and_do_not_see_each_other(search):
 
 
 @every_search
+def test_who_is_done_finds_what_it_finds_alone_while_others_go_on(search):
+    """One sample of nine begins where the others have to get to, and may not leave alone."""
+    x0 = torch.ones(9, 2, dtype=torch.float64)
+    for _ in range(60):
+        x0[0] = 0.9 * torch.cos(x0[0])
+    found = SEARCHES[search](lambda x, _: 0.9 * torch.cos(x), x0, tolerance=1e-6)
+    alone = SEARCHES[search](lambda x, _: 0.9 * torch.cos(x), x0[:1], tolerance=1e-6)
+    assert found.evaluations[0] == alone.evaluations[0] == 1
+    assert (found.evaluations[1:] > 1).all()
+    assert torch.equal(found.residual[0], alone.residual[0])
+    assert torch.equal(found.state[0], x0[0])
+
+
+@every_search
+def test_mixed_precision_is_for_the_map_and_not_for_the_search(search):
+    rates, x0 = torch.linspace(0.1, 0.9, 9)[:, None], torch.ones(9, 4)
+    mixed = []
+
+    def g(x, samples):
+        mixed.append(torch.is_autocast_enabled("cpu"))
+        return rates[samples] * torch.cos(x)  # which autocast leaves as it is
+
+    plainly = SEARCHES[search](g, x0, tolerance=1e-5)
+    assert not any(mixed)
+    mixed.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = SEARCHES[search](g, x0, tolerance=1e-5)
+    assert all(mixed)
+    assert torch.equal(found.state, plainly.state)
+    assert torch.equal(found.evaluations, plainly.evaluations)
+    assert (found.residual <= 1e-5).all()
+
+
+@every_search
 def test_a_map_without_a_fixed_point_says_so_and_leaves_the_others_alone(search):
     def g(x, samples):
         moved = 0.5 * x + 1.0

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from odevit.solver.fixed_point import SEARCHES, FixedPoint, Hunt, Map
+from odevit.solver.precision import only_inside
 
 
 @SEARCHES.register("anderson")
 @torch.no_grad()
+@only_inside
 def anderson(
     g: Map,
     x0: Tensor,
@@ -35,27 +37,30 @@ def anderson(
     """
     hunt, x = Hunt(g, x0), x0.flatten(1)
     # History, one place after the other, then the first again: what g made of a state, and how far off that was,
-    # [sample, memory, number]. `known` says which of them a sample remembers.
+    # [sample, memory, number], with the inner products of the latter. `known` says what a sample remembers.
     images = x.new_zeros(len(x), memory, x.shape[1])
     gaps, known = torch.zeros_like(images), images.new_zeros(images.shape[:2], dtype=torch.bool)
+    products = images.new_zeros(len(x), memory, memory, dtype=torch.float64)
     last = hunt.residual
     for n in range(iterations):
-        image, place = hunt.image(x), n % memory
-        error = hunt.note(x, image)
-        images[:, place], gaps[:, place] = image, image - x
+        place, image = n % memory, hunt.image(x)
+        images[:, place] = image
+        gap = torch.sub(image, x, out=gaps[:, place])
+        products[:, place] = products[:, :, place] = (gaps @ gap[:, :, None]).squeeze(2).double()
+        error = hunt.note(x, gap)
         known &= (error <= last)[:, None]
         known[:, place] = True
-        images, gaps, known, last = hunt.keep(error > tolerance, images, gaps, known, error)
+        images, gaps, products, known, last = hunt.keep(error > tolerance, images, gaps, products, known, error)
         if hunt.over:
             break
-        x, finite = hunt.sound(_combined(images, gaps, known, regularisation))
+        x, finite = hunt.sound(_combined(images, products, known, regularisation))
         known &= finite
     return hunt.end()
 
 
-def _combined(images: Tensor, gaps: Tensor, known: Tensor, regularisation: float) -> Tensor:
+def _combined(images: Tensor, products: Tensor, known: Tensor, regularisation: float) -> Tensor:
     """sum_i a_i g(x_i) with the weights of the smallest residual among the known states; plain g(x) for one."""
-    products = torch.where(known[:, :, None] & known[:, None], gaps @ gaps.mT, 0.0).double()
+    products = torch.where(known[:, :, None] & known[:, None], products, 0.0)
     largest = products.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-300)
     # An unknown state has a row of zeros; a one on its diagonal and a zero on the right leave its weight at zero.
     diagonal = torch.where(known, regularisation, 1.0 + regularisation).double()

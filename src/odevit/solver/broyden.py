@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from odevit.solver.fixed_point import SEARCHES, FixedPoint, Hunt, Map
+from odevit.solver.precision import only_inside
 
 ASTRAY = 3.0
 """How many times its size a residual may come to in one step: learning makes it grow now and then."""
@@ -13,6 +14,7 @@ ASTRAY = 3.0
 
 @SEARCHES.register("broyden")
 @torch.no_grad()
+@only_inside
 def broyden(g: Map, x0: Tensor, *, memory: int = 12, tolerance: float = 1e-4, iterations: int = 50) -> FixedPoint:
     """x_{n+1} = x_n - H_n r_n, r = g(x) - x; H_0 = -1, and H_{n+1} = H_n + (d - H_n y) (d^T H_n) / (d^T H_n y).
 
@@ -30,10 +32,8 @@ def broyden(g: Map, x0: Tensor, *, memory: int = 12, tolerance: float = 1e-4, it
     right = torch.zeros_like(left)  # v
     step, gap, last = torch.zeros_like(x), torch.zeros_like(x), hunt.residual
     for _ in range(iterations):
-        image = hunt.image(x)
-        error, before = hunt.note(x, image), gap
-        gap = image - x
-        change = gap - before
+        before, gap = gap, hunt.image(x) - x
+        error, change = hunt.note(x, gap), gap - before
         moved = _product(left, right, change)  # H y
         seen = _product(right, left, step)  # H^T d
         size = (step * moved).sum(dim=1, keepdim=True)

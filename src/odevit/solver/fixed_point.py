@@ -31,60 +31,81 @@ class Search(Protocol):
 
 
 SEARCHES: Registry[Search] = Registry("search")
+CROWD = 8
+"""Those who are done leave together, as soon as they are one of so many: to take out one copies what all remember."""
 
 
 class Hunt:
-    """Who is still searching, and the best that everybody has found: a sample leaves when its residual is small.
+    """Who is still searching, and the best that everybody has found: a sample is done when its residual is small.
 
-    States are vectors here, [sample, number]; those of whoever is still searching stand in the order of `here`. What is
-    done in every step of a search is few operations: on a GPU, to start them takes longer than to compute them.
+    States are vectors here, [sample, number]; those of `here` stand in its order. Who is done finds nothing better any
+    more, whether others go on or not, and leaves with the next `CROWD`-th of those who are here.
+
+    What is done in every step of a search is few operations that read little: a history of many states takes longer to
+    read than a step of a small field takes to compute, and on a GPU to start an operation takes longer still.
     """
 
     def __init__(self, g: Map, x0: Tensor) -> None:
         self.g, self.shape = g, x0.shape
         self.here = torch.arange(len(x0), device=x0.device)
-        self.best = x0.flatten(1).clone()
+        self.best = x0.flatten(1)
         self.residual = torch.full((len(x0),), torch.inf, device=x0.device, dtype=torch.float32)
         self.taken, self.count = torch.zeros_like(self.here), 0
+        self.searching, self.left = torch.ones_like(self.here, dtype=torch.bool), len(x0)
+        self._found: tuple[Tensor, ...] | None = None
 
     def image(self, x: Tensor) -> Tensor:
         """g(x), counted."""
         self.count += 1
         return self.g(x.view(-1, *self.shape[1:]), self.here).flatten(1)
 
-    def note(self, x: Tensor, image: Tensor) -> Tensor:
-        """|g(x) - x| / |x| of everybody here; infinite where there are no numbers."""
+    def note(self, x: Tensor, gap: Tensor) -> Tensor:
+        """|g(x) - x| / |x| of everybody here, from g(x) - x; infinite where there are no numbers."""
         # The smallest number in place of zero: gradients, of which some are tiny, are searched for in the same way.
         length = x.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
-        error = ((image - x).norm(dim=1) / length).float().nan_to_num(torch.inf, torch.inf)
+        error = (gap.norm(dim=1) / length).float().nan_to_num(torch.inf, torch.inf)
         # Chosen, not picked out: to count who is better, a GPU would have to be waited for.
-        best, residual = self.best[self.here], self.residual[self.here]
-        better = error < residual
-        self.best.index_copy_(0, self.here, torch.where(better[:, None], x, best))
-        self.residual.index_copy_(0, self.here, torch.where(better, error, residual))
+        better = self.searching & (error < self.residual)
+        self.best = torch.where(better[:, None], x, self.best)
+        self.residual = torch.where(better, error, self.residual)
         return error
 
     def keep(self, stay: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
-        """Let the others go; what is left of tensors [sample, ...] when they are gone."""
-        left = stay.nonzero().squeeze(1)  # the one time in a step that the device is waited for
-        if len(left) == len(stay):
+        """The others are done; what is left of tensors [sample, ...] when those have left who do so now."""
+        self.taken = torch.where(self.searching, self.count, self.taken)
+        self.searching = self.searching & stay
+        self.left = int(self.searching.sum())  # the one time in a step that the device is waited for
+        if self.over or CROWD * self.left > (CROWD - 1) * len(self.here):
             return of
-        self.taken.index_fill_(0, self.here, self.count)
-        self.here = self.here[left]
+        self._write()
+        left = self.searching.nonzero().squeeze(1)
+        self.best, self.residual, self.taken = self.best[left], self.residual[left], self.taken[left]
+        self.here, self.searching = self.here[left], self.searching[left]
         return tuple(tensor[left] for tensor in of)
 
     @property
     def over(self) -> bool:
-        """Whether everybody is gone."""
-        return len(self.here) == 0
+        """Whether everybody is done."""
+        return self.left == 0
 
     def sound(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x, with the best state known where it is not finite, and where it is [sample, 1]."""
         # One number that is not finite is enough; a sum in half precision would not be finite by itself.
         precise = torch.promote_types(x.dtype, torch.float32)
         finite = torch.isfinite(x.sum(dim=1, keepdim=True, dtype=precise))
-        return torch.where(finite, x, self.best[self.here]), finite
+        return torch.where(finite, x, self.best), finite
 
     def end(self) -> FixedPoint:
-        self.taken.index_fill_(0, self.here, self.count)
-        return FixedPoint(self.best.view(self.shape), self.residual, self.taken)
+        self.taken = torch.where(self.searching, self.count, self.taken)
+        best, residual, taken = self._write()
+        return FixedPoint(best.view(self.shape), residual, taken)
+
+    def _write(self) -> tuple[Tensor, ...]:
+        """What everybody has found, with the latest of those who are here."""
+        latest = self.best, self.residual, self.taken
+        if self._found is None:
+            self._found = latest  # nobody has left yet
+        else:
+            for found, part in zip(self._found, latest, strict=True):
+                found.index_copy_(0, self.here, part)
+        return self._found

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from odevit.solver.fixed_point import SEARCHES, FixedPoint, Hunt, Map
+from odevit.solver.precision import only_inside
 
 
 @SEARCHES.register("newton_krylov")
 @torch.no_grad()
+@only_inside
 def newton_krylov(g: Map, x0: Tensor, *, inner: int = 6, tolerance: float = 1e-4, iterations: int = 50) -> FixedPoint:
     """x_{n+1} = x_n + d, (1 - J) d = g(x_n) - x_n, J = g'(x_n), by `inner` steps of GMRES (Knoll and Keyes 2004).
 
@@ -24,7 +26,7 @@ def newton_krylov(g: Map, x0: Tensor, *, inner: int = 6, tolerance: float = 1e-4
     plain, last, left = x, hunt.residual, iterations
     while left > 0:
         image, left = hunt.image(x), left - 1
-        error = hunt.note(x, image)
+        error = hunt.note(x, image - x)
         x, image, plain, error, last = hunt.keep(error > tolerance, x, image, plain, error, last)
         if hunt.over:
             break
