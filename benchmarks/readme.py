@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,44 @@ def fewer_layers_table() -> str:
     return table(["blocks kept", "parameters", "top-1", "agreement"], rows) + "\n\n" + note
 
 
+def same_time_table(file: str) -> str:
+    """Students of one teacher that had the same images and time: equations, stacked blocks, pieces, the paper's."""
+    report = json.loads((ROOT / file).read_text())
+    teacher, *students = report["rows"]
+    ways = list(students[0]["seeds"][0]["ways"])
+
+    def speed(row: dict[str, Any]) -> str:
+        return f"{row['milliseconds']:.3f} ({row['milliseconds'] / teacher['milliseconds']:.2f} x)"
+
+    def spread(values: Sequence[float]) -> str:
+        more = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        return f"{100 * statistics.mean(values):.1f}%{more}"
+
+    def otherwise(seeds: Sequence[dict[str, Any]], way: str) -> str:
+        found = [seed["ways"][way] for seed in seeds]
+        if None in found:
+            return "would skip a block"
+        top1, changed = (statistics.mean(one[key] for one in found) for key in ("top1", "changed"))
+        return f"{100 * top1:.1f}%, {100 * changed:.1f}%"
+
+    rows = [["the teacher", f"{teacher['params'] / 1e6:.3g}M", str(teacher["nfe"]), speed(teacher), "-"]]
+    rows[0] += [f"{100 * teacher['top1']:.1f}%", "-", *("-" for _ in ways)]
+    for row in sorted(students, key=lambda row: -row["top1"]):
+        seeds = row["seeds"]
+        updates = f"{statistics.mean(seed['updates'] for seed in seeds):,.0f}"
+        accuracy = (spread([seed[key] for seed in seeds]) for key in ("top1", "agreement"))
+        size = f"{row['params'] / 1e6:.3g}M"
+        otherwise_asked = (otherwise(seeds, way) for way in ways)
+        rows.append([row["name"], size, str(row["nfe"]), speed(row), updates, *accuracy, *otherwise_asked])
+    head = ["student", "parameters", "evaluations", "ms / image", "updates", "top-1", "agreement", *ways]
+    count = len(students[0]["seeds"])
+    note = (
+        f"{report['seconds']:g} s each, {count} seed{'s' if count > 1 else ''}; the first {report['images']:,} test "
+        f"images in other ways; {device(report)}."
+    )
+    return table(head, rows) + "\n\n" + note
+
+
 def any_way_table(file: str) -> str:
     """Students asked in other ways: points lost, and answers that are others."""
     asked = {name: read(name, file) for name in STUDENTS if (ROOT / "records" / name / file).exists()}
@@ -452,6 +491,7 @@ def explorer_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "same_time": lambda: same_time_table("benchmarks/same_time.json"),
     "adjoint_error": adjoint_table,
     "first": first_table,
     "records": records_table,

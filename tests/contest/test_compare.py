@@ -11,6 +11,7 @@ from odevit.cli import main
 from odevit.cli.contending import COMPARE
 from odevit.contest import compare, running
 from odevit.contest.budget import NEAR, fit_to_budget, nearest, parameters_of
+from odevit.contest.entries import Plan, Terms
 from odevit.contest.qualities import SOLVERS_TRIED, hashed
 from odevit.contest.scoreboard import write_numbers, write_pictures
 from odevit.contest.standings import HEAD, cells
@@ -191,6 +192,15 @@ def test_one_that_fails_says_why_and_does_not_stop_the_others(story):
     assert all("the layers are on strike" in left[name] for name in ("comparison.md", "comparison.html"))
     assert "Traceback" in left["log"]
     assert rows_of(out)["vit"]["failure"] is None
+
+
+def test_an_option_of_a_depth_is_for_those_that_have_it(tmp_path):
+    terms = Terms("digits", (*SMALL, "model.depth_options.iterations=7"), device="cpu")
+    plan = Plan(terms, ["deq", "vit"], [0], tmp_path)
+    (entry,) = plan.entries()
+    assert entry.recipe().model_settings()["depth_options"]["iterations"] == 7
+    assert list(plan.refused) == ["vit"]
+    assert "unknown option 'iterations'" in plan.refused["vit"]
 
 
 def test_a_page_without_any_result_can_be_written(compared, tmp_path):

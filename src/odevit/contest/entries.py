@@ -17,6 +17,9 @@ from odevit.train.compose import compose_recipe, options, word
 from odevit.train.recipe import Recipe
 from odevit.train.splits import read_data
 
+OF_A_DEPTH = "model.depth_options."
+"""How words begin that have no meaning before a system is named."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -74,7 +77,8 @@ class Plan:
         self.terms, self.seeds, self.out = terms, seeds, out
         length = [f"train.{key}={word(value)}" for key, value in terms.length.items()]
         given = [f"data={terms.data}", *terms.words, *length, f"device={terms.device}"]
-        base = fitted(given, compose_recipe)
+        # What is an option of some depth is for the systems that have it; the others refuse it by themselves.
+        base = fitted([word for word in given if not word.startswith(OF_A_DEPTH)], compose_recipe)
         base.recipe.check()
         self.common, self.said = [*base.words, *given], base.said
         self.data: DataSet = read_data(base.recipe, OdeViTConfig(**base.recipe.model_settings()).image_size)

@@ -1,0 +1,157 @@
+"""What does an equation cost, and what does it give? Students of one teacher, with the same images, loss and time.
+
+    python -m benchmarks.same_time FOLDER TEACHER DATA seconds=S [knots=1,2,4] [seeds=0] [rows=NAME,...] [images=10000]
+        [key=value ...]
+
+equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, run once each, as one would who drops layers;
+pieces-K loops each of them over its share of the layers, Raptor's way; paper is the recipe of ODE-ViT as printed, which
+has labels. Other keys go to every recipe. Runs are left in FOLDER/NAME/seed-S, and those that are there are not made
+again: it can be stopped at any time, or asked for some `rows` first.
+
+FOLDER/same_time.json has, of every row, parameters, evaluations, milliseconds taken in turns with the teacher's, top-1
+and agreement with the teacher, and what becomes of its answers in other ways on the first `images` of the test split.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from odevit import cli
+from odevit.analysis.sweep import sweep
+from odevit.analysis.untouched import untouched
+from odevit.contest.qualities import milliseconds
+from odevit.model import Askable, load
+from odevit.solver import Way
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+KINDS = {
+    "equation": {},
+    "stacked": {"experiment": "distill/stacked-blocks"},
+    "pieces": {"experiment": "distill/pieces"},
+}
+PAPER = {"experiment": "paper/distill-cifar100"}
+TIMED = 64
+"""Images of a batch that is timed."""
+
+
+def names(knots: Sequence[int]) -> list[str]:
+    """Every row; one block run once, and one piece, would be nothing that anybody proposes."""
+    return [f"{kind}-{k}" for kind in KINDS for k in knots if kind == "equation" or k > 1] + ["paper"]
+
+
+def settings(name: str) -> dict[str, Any]:
+    """What a row changes in `odevit distill`."""
+    kind, _, knots = name.partition("-")
+    return PAPER if name == "paper" else {**KINDS[kind], "knots": int(knots)}
+
+
+def other_ways(own: Way) -> dict[str, Way]:
+    """What an equation should not mind."""
+    return {
+        "two thirds of the steps": own.but(steps=max(1, round(own.steps * 2 / 3))),
+        "twice the steps": own.but(steps=2 * own.steps),
+        "RK4": own.but("rk4"),
+        "twice the horizon": own.times(2),
+    }
+
+
+def in_other_ways(student: Any, batches: Any) -> dict[str, dict[str, float] | None]:
+    """Top-1 and the share of changed answers, or nothing where a way would skip a block."""
+    ways = other_ways(student.way)
+    possible = {name: way for name, way in ways.items() if not student.field.refusals(way.edges)}
+    with untouched(student):
+        outcomes = dict(zip(possible, sweep(student, batches, possible.values()), strict=True))
+    return {
+        name: {"top1": outcomes[name].top1, "changed": 1 - outcomes[name].agreement} if name in outcomes else None
+        for name in ways
+    }
+
+
+def trained(folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapping[str, Any]) -> None:
+    """Every run that is asked for and not there; one that was interrupted goes on."""
+    for seed in seeds:
+        for name in rows:
+            run = folder / name / f"seed-{seed}"
+            if (run / "record.json").exists():
+                continue
+            begun = (run / "recipe.yaml").exists()
+            print(f"{name}, seed {seed}", flush=True)
+            cli.distill(**terms, **settings(name), seed=seed, out=str(run), resume=begun)
+
+
+def measured(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
+    """Rows of the runs that are there, the teacher first."""
+    device = choose_device("auto")
+    runs = {
+        name: sorted(path.parent for path in (folder / name).glob("seed-*/record.json"))
+        for name in sorted(path.name for path in folder.iterdir() if path.is_dir())
+    }
+    runs = {name: found for name, found in runs.items() if found}
+    models: dict[str, Askable] = {"teacher": load(teacher).float().to(device).eval()}
+    models |= {name: load(found[0]).to(device).eval() for name, found in runs.items()}
+    read = data_of(teacher, data, models["teacher"], cache)
+    batches = list(evaluation_batches(read, "test", TIMED, limit=images, device=device))
+    times = milliseconds(models, batches[0]["pixel_values"])
+    for name, found in runs.items():
+        records = [json.loads((run / "record.json").read_text()) for run in found]
+        first = records[0]
+        if name == next(iter(runs)):
+            known = first["teacher"]
+            yield {
+                "name": "teacher",
+                **{key: known[key] for key in ("params", "nfe")},
+                "milliseconds": times["teacher"],
+                "top1": first["teacher_top1"],
+            }
+        yield {
+            "name": name,
+            **{key: first[key] for key in ("command", "params", "nfe", "labels", "device")},
+            "milliseconds": times[name],
+            **{key: statistics.mean(record[key] for record in records) for key in ("top1", "agreement")},
+            "seeds": [
+                {
+                    **{key: record["seeds"][0][key] for key in ("seed", "top1", "agreement", "seconds")},
+                    "updates": last_update(run),
+                    "ways": in_other_ways(load(run).to(device).eval(), batches),
+                }
+                for run, record in zip(found, records, strict=True)
+            ],
+        }
+
+
+def last_update(run: Path) -> int:
+    """How many updates a run had time for."""
+    return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"])
+
+
+def main(folder: str, teacher: str, data: str, *options: str) -> None:
+    asked = dict(option.split("=", 1) for option in options)
+    seconds, images = float(asked.pop("seconds")), int(asked.pop("images", 10_000))
+    knots, seeds = (
+        [int(n) for n in asked.pop(key, more).split(",")] for key, more in (("knots", "1,2,4"), ("seeds", "0"))
+    )
+    rows = asked.pop("rows", ",".join(names(knots))).split(",")
+    terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
+    trained(Path(folder), rows, seeds, terms)
+    found = list(measured(Path(folder), teacher, data, images, asked.get("data.cache")))
+    report = {
+        "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
+        "seconds": seconds,
+        "images": images,
+        "device": device_name(choose_device("auto")),
+        "versions": versions(),
+        "rows": found,
+    }
+    (Path(folder) / "same_time.json").write_text(json.dumps(report, indent=1) + "\n")
+    for row in found:
+        print("{name:12s} {params:10,}  nfe {nfe:3}  {milliseconds:.3f} ms  top-1 {top1:.2%}".format(**row))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
