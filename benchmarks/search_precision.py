@@ -1,0 +1,73 @@
+"""What becomes of a search for rest points in mixed precision, and if the search itself is left out of that?
+
+    python -m benchmarks.search_precision OUT.json RUN DATA [images=256] [cache=FOLDER]
+
+RUN is that of a deep equilibrium on DATA, with its weights. Its images are searched for with the field in single
+precision; with the field and the search in bf16, as autocast would have it; and with the field alone in bf16, as it is
+done. Beside each: the evaluations that a search takes, its residuals, and how far what it found is from what single
+precision finds. Those that have used up their evaluations were not done.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from odevit.contest.running import finished
+from odevit.depth.equilibrium import EquilibriumDepth
+from odevit.solver import SEARCHES, Solution
+from odevit.train.compose import compose_recipe
+from odevit.train.record import device_name, versions
+from odevit.train.splits import evaluation_batches
+
+
+@torch.no_grad()
+def main(out: str, run: str, data: str, *options: str) -> None:
+    asked = dict(option.split("=", 1) for option in options)
+    _, _, *words = shlex.split(json.loads((Path(run) / "record.json").read_text())["command"])
+    words += [f"data.source={data}", f"data.cache={asked.get('cache', 'null')}", f"out={run}", "device=auto"]
+    task = finished(compose_recipe(words))
+    model, device = task.network, task.place.device
+    depth = model.depth
+    if not isinstance(depth, EquilibriumDepth):
+        sys.exit(f"{run} has depth {type(depth).__name__}; expected a deep equilibrium")
+    images = int(asked.get("images", 256))
+    (batch,) = evaluation_batches(task.data, "test", images, limit=images, device=device)
+    # Without what `only_inside` and `no_grad` put around it, a search computes in the precision that holds outside.
+    SEARCHES.register("all mixed")(SEARCHES[depth.search].__wrapped__.__wrapped__)
+    ours = depth.search
+
+    def found(search: str, mixed: bool) -> Solution:
+        depth.search = search
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
+            return model.ask(batch["pixel_values"])[1]
+
+    ways = {
+        "single precision": found(ours, mixed=False),
+        "field and search in bf16": found("all mixed", mixed=True),
+        "field in bf16": found(ours, mixed=True),
+    }
+    exact, rows = ways["single precision"].state.flatten(1), []
+    for name, solution in ways.items():
+        spent, residual = solution.evaluations.double(), solution.residual
+        away = (solution.state.flatten(1) - exact).norm(dim=1) / exact.norm(dim=1)
+        approach = solution.stats.nfe - solution.stats.steps  # the evaluations before the search; a step of it is one
+        row = {
+            "precision": name,
+            "evaluations": spent.mean().item(),
+            "used_up": (spent - approach >= depth.iterations).double().mean().item(),
+            "residual": {"median": residual.median().item(), "most": residual.max().item()},
+            "distance": {"median": away.median().item(), "most": away.max().item()},
+        }
+        rows.append(row)
+        print(row)
+    report = {"run": Path(run).parent.name, "images": images, "device": device_name(device), "versions": versions()}
+    Path(out).write_text(json.dumps({**report, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
