@@ -341,6 +341,22 @@ def same_time_table(file: str) -> str:
     return table(head, rows) + "\n\n" + note
 
 
+def student_speed_table() -> str:
+    """What an image costs a real teacher and every kind of student."""
+    report = json.loads((ROOT / "benchmarks/student_speed.json").read_text())
+    rows = [
+        [
+            "the teacher" if row["name"] == "teacher" else row["name"],
+            f"{row['params'] / 1e6:.2f}M",
+            str(row["nfe"]),
+            f"{row['milliseconds']:.1f} ({row['relative']:.2f} x)",
+        ]
+        for row in report["rows"]
+    ]
+    note = f"Batches of {report['images']}, least of five turns, {device(report)}."
+    return table(["student", "parameters", "evaluations", "ms / image"], rows) + "\n\n" + note
+
+
 def any_way_table(file: str) -> str:
     """Students asked in other ways: points lost, and answers that are others."""
     asked = {name: read(name, file) for name in STUDENTS if (ROOT / "records" / name / file).exists()}
@@ -491,7 +507,9 @@ def explorer_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "student_speed": student_speed_table,
     "same_time": lambda: same_time_table("benchmarks/same_time.json"),
+    "same_time_longer": lambda: same_time_table("benchmarks/same_time_longer.json"),
     "adjoint_error": adjoint_table,
     "first": first_table,
     "records": records_table,

@@ -111,7 +111,7 @@ def measured(folder: Path, teacher: str, data: str, images: int, cache: str | No
             }
         yield {
             "name": name,
-            **{key: first[key] for key in ("command", "params", "nfe", "labels", "device")},
+            **{key: first[key] for key in ("params", "nfe", "labels", "device")},
             "milliseconds": times[name],
             **{key: statistics.mean(record[key] for record in records) for key in ("top1", "agreement")},
             "seeds": [
@@ -136,7 +136,7 @@ def main(folder: str, teacher: str, data: str, *options: str) -> None:
     knots, seeds = (
         [int(n) for n in asked.pop(key, more).split(",")] for key, more in (("knots", "1,2,4"), ("seeds", "0"))
     )
-    rows = asked.pop("rows", ",".join(names(knots))).split(",")
+    rows = [name for name in asked.pop("rows", ",".join(names(knots))).split(",") if name]
     terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
     trained(Path(folder), rows, seeds, terms)
     found = list(measured(Path(folder), teacher, data, images, asked.get("data.cache")))

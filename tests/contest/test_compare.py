@@ -11,6 +11,7 @@ from odevit.cli import main
 from odevit.cli.contending import COMPARE
 from odevit.contest import compare, running
 from odevit.contest.budget import NEAR, fit_to_budget, nearest, parameters_of
+from odevit.contest.comparing import Board
 from odevit.contest.entries import Plan, Terms
 from odevit.contest.qualities import SOLVERS_TRIED, hashed
 from odevit.contest.scoreboard import write_numbers, write_pictures
@@ -201,6 +202,15 @@ def test_an_option_of_a_depth_is_for_those_that_have_it(tmp_path):
     assert entry.recipe().model_settings()["depth_options"]["iterations"] == 7
     assert list(plan.refused) == ["vit"]
     assert "unknown option 'iterations'" in plan.refused["vit"]
+
+
+def test_seconds_are_those_of_the_runs_that_are_there(compared, tmp_path):
+    terms = Terms("digits", SMALL, device="cpu")
+    boards = [Board(Plan(terms, ["vit"], [0], out), ["vit"], "", 1) for out in (compared, tmp_path)]
+    shutil.copy(compared / "comparison.json", tmp_path)
+    for board in boards:
+        board.recall(board.plan.out)
+    assert [board.before for board in boards] == [read(compared)["seconds"]["total"], 0.0]
 
 
 def test_a_page_without_any_result_can_be_written(compared, tmp_path):

@@ -164,8 +164,6 @@ class Board:
 
     def recall(self, folder: Path) -> None:
         """Take what earlier calls have finished, those systems and seeds included that are not asked for now."""
-        old = read_old(folder) or {}
-        self.before = old.get("seconds", {}).get("total", 0.0)
         for path in sorted(folder.glob("*/seed-*/measures.json")):
             system, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
             if (path.parent / RECORD).exists() and system in self.about:
@@ -173,6 +171,8 @@ class Board:
         for system in self.results:
             if system not in self.systems:
                 self.systems.append(system)
+        if any(self.results.values()):  # of a comparison that is begun anew nothing is left, its seconds neither
+            self.before = (read_old(folder) or {}).get("seconds", {}).get("total", 0.0)
 
     def has(self, entry: Entry) -> bool:
         return entry.seed in self.results[entry.system]
