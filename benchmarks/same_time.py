@@ -1,12 +1,13 @@
-"""What does an equation cost, and what does it give? Students of one teacher, with the same images, loss and time.
+"""What does an equation cost, and what does it give? Students of one teacher, with the same images and time.
 
     python -m benchmarks.same_time FOLDER TEACHER DATA seconds=S [knots=1,2,4] [seeds=0] [rows=NAME,...] [images=10000]
         [key=value ...]
 
 equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, run once each, as one would who drops layers;
-pieces-K loops each of them over its share of the layers, Raptor's way; paper is the recipe of ODE-ViT as printed, which
-has labels. Other keys go to every recipe. Runs are left in FOLDER/NAME/seed-S, and those that are there are not made
-again: it can be stopped at any time, or asked for some `rows` first.
+pieces-K loops each of them over its share of the layers, Raptor's way. These have the same losses; paper is the recipe
+of ODE-ViT as printed, which has its own, and labels. Other keys go to every recipe. Runs are left in
+FOLDER/NAME/seed-S, and those that are there are not made again: it can be stopped at any time, or asked for some `rows`
+first.
 
 FOLDER/same_time.json has, of every row, parameters, evaluations, milliseconds taken in turns with the teacher's, top-1
 and agreement with the teacher, and what becomes of its answers in other ways on the first `images` of the test split.
@@ -88,39 +89,36 @@ def trained(folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapp
 def measured(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
     """Rows of the runs that are there, the teacher first."""
     device = choose_device("auto")
-    runs = {
-        name: sorted(path.parent for path in (folder / name).glob("seed-*/record.json"))
-        for name in sorted(path.name for path in folder.iterdir() if path.is_dir())
-    }
-    runs = {name: found for name, found in runs.items() if found}
+    runs: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*/seed-*/record.json")):
+        runs.setdefault(path.parent.parent.name, []).append(path.parent)
+    if not runs:
+        sys.exit(f"{folder} has no finished run; leave out rows= to make them")
+    records = {name: [json.loads((run / "record.json").read_text()) for run in found] for name, found in runs.items()}
     models: dict[str, Askable] = {"teacher": load(teacher).float().to(device).eval()}
     models |= {name: load(found[0]).to(device).eval() for name, found in runs.items()}
     read = data_of(teacher, data, models["teacher"], cache)
     batches = list(evaluation_batches(read, "test", TIMED, limit=images, device=device))
     times = milliseconds(models, batches[0]["pixel_values"])
+    known = next(iter(records.values()))[0]["teacher"]
+    yield {
+        "name": "teacher",
+        **{key: known[key] for key in ("params", "nfe", "top1")},
+        "milliseconds": times["teacher"],
+    }
     for name, found in runs.items():
-        records = [json.loads((run / "record.json").read_text()) for run in found]
-        first = records[0]
-        if name == next(iter(runs)):
-            known = first["teacher"]
-            yield {
-                "name": "teacher",
-                **{key: known[key] for key in ("params", "nfe")},
-                "milliseconds": times["teacher"],
-                "top1": first["teacher_top1"],
-            }
         yield {
             "name": name,
-            **{key: first[key] for key in ("params", "nfe", "labels", "device")},
+            **{key: records[name][0][key] for key in ("params", "nfe", "labels", "device")},
             "milliseconds": times[name],
-            **{key: statistics.mean(record[key] for record in records) for key in ("top1", "agreement")},
+            **{key: statistics.mean(record[key] for record in records[name]) for key in ("top1", "agreement")},
             "seeds": [
                 {
                     **{key: record["seeds"][0][key] for key in ("seed", "top1", "agreement", "seconds")},
                     "updates": last_update(run),
                     "ways": in_other_ways(load(run).to(device).eval(), batches),
                 }
-                for run, record in zip(found, records, strict=True)
+                for run, record in zip(found, records[name], strict=True)
             ],
         }
 
