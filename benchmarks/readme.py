@@ -30,7 +30,7 @@ FAMILY = {
 BUILT, MEASURED = "what we built", "what we measured"
 COMPARED = ("fast-cifar10", "without-attractor-cifar10", "fast-cifar100", "without-attractor-cifar100")
 PUBLISHED = (
-    "distill-dinov2s-cifar100-knots1",
+    "distill-dinov2s-cifar100-knots1-pooled",
     "distill-dinov2s-cifar100-knots2-pooled",
     "distill-dinov2s-cifar100-knots4-pooled",
     "distill-dinov2s-cifar10-knots2",
@@ -42,6 +42,7 @@ STUDENTS = (
     "distill-dinov2s-cifar100-knots4-mixed",
     "distill-dinov2s-cifar100-knots4-tiny-imagenet",
     "distill-dinov2s-cifar100-knots2",
+    "distill-dinov2s-cifar100-knots1",
     "distill-dinov2s-cifar100",
 )
 SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *PUBLISHED)
@@ -273,7 +274,12 @@ def objectives_table() -> str:
 
 def students_table() -> str:
     """What students of one real teacher keep of it."""
-    head = ["record", "parameters", "seconds", "epochs", "top-1", "its teacher's", "kept", "agreement"]
+    head = ["record", "parameters", "seeds", "seconds", "epochs", "top-1", "its teacher's", "kept", "agreement"]
+
+    def figure(record: dict[str, Any], key: str) -> str:
+        spread = record[f"{key}_spread"]
+        return f"{record[key]:.2%}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+
     rows = []
     for name in STUDENTS:
         record = read(name, "record.json")
@@ -281,12 +287,13 @@ def students_table() -> str:
             [
                 f"[{name}](../records/{name}/record.json)",
                 f"{record['params'] / 1e6:.2f}M",
-                f"{record['seconds']:.0f}",
+                str(len(record["seeds"])),
+                " / ".join(f"{seed['seconds']:.0f}" for seed in record["seeds"]),
                 f"{record['epochs']:.0f}",
-                f"{record['top1']:.2%}",
+                figure(record, "top1"),
                 f"{record['teacher_top1']:.2%}",
                 f"{record['top1'] / record['teacher_top1']:.1%}",
-                f"{record['agreement']:.2%}",
+                figure(record, "agreement"),
             ]
         )
     return table(head, rows)

