@@ -14,7 +14,7 @@ from odevit.contest.budget import NEAR, fit_to_budget, nearest, parameters_of
 from odevit.contest.comparing import Board
 from odevit.contest.entries import Plan, Terms
 from odevit.contest.qualities import SOLVERS_TRIED, hashed
-from odevit.contest.scoreboard import write_numbers, write_pictures
+from odevit.contest.scoreboard import draw_cost, write_numbers, write_pictures
 from odevit.contest.standings import HEAD, cells
 from odevit.depth import StackedDepth
 from odevit.errors import ConfigError
@@ -211,6 +211,19 @@ def test_seconds_are_those_of_the_runs_that_are_there(compared, tmp_path):
     for board in boards:
         board.recall(board.plan.out)
     assert [board.before for board in boards] == [read(compared)["seconds"]["total"], 0.0]
+
+
+def test_names_in_a_figure_do_not_lie_over_each_other():
+    spots = {"best": (1.0, 0.9), "covered": (1.0, 0.8999), "apart": (8.0, 0.5)}
+    rows = [
+        {"system": name, "relative": cost, "nfe": {"mean": 6.0}, "top1": top1, "top1_spread": None}
+        for name, (cost, top1) in spots.items()
+    ]
+    timed, *_ = draw_cost(rows).axes
+    assert [text.get_text() for text in timed.texts if text.get_visible()] == ["best", "apart"]
+    assert timed.get_xlabel() == "time, relative"
+    untimed, *_ = draw_cost([*rows, {**rows[0], "relative": None}]).axes
+    assert untimed.get_xlabel() == "evaluations of the field for an image", "one without a time would have no place"
 
 
 def test_a_page_without_any_result_can_be_written(compared, tmp_path):

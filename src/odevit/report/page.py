@@ -15,9 +15,9 @@ def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str 
     axes.plot(x, middle, **style)
 
 
-def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> None:
+def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> Any:
     """Words beside a spot of a figure, `shift` points to the right and up."""
-    axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
+    return axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
 
 
 def mark_horizon(axes: Any, horizon: float, height: float) -> None:
