@@ -4,26 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import pipeline
 
-from odevit import OdeViTForImageClassification, load
-from odevit.train.compose import compose_recipe
 from odevit.train.trainer import OdeViTTrainer
-from tests.model.tiny import tiny_config, tiny_images, tiny_model
-from tests.pictures import drawn
-
-SYSTEMS = ["universal", "universal-act", "recurrent-depth", "recursions-expert", "recursions-token"]
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_a_system_by_its_name_runs_in_a_pipeline_and_has_no_trajectory(system, tmp_path):
-    settings = compose_recipe([f"system={system}"]).model_settings()
-    asked = {key: settings[key] for key in ("depth", "depth_options")}
-    OdeViTForImageClassification(tiny_config(**asked)).eval().save_pretrained(tmp_path)
-    answers = pipeline("image-classification", model=str(tmp_path))(drawn("circle", 0))
-    assert sum(answer["score"] for answer in answers) == pytest.approx(1.0, abs=1e-4)
-    with pytest.raises(ValueError, match=r"it has no trajectory to follow, since it obeys no single equation"):
-        load(tmp_path).field  # noqa: B018 (what odevit analyze asks for first)
+from tests.model.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("depth", ["universal", "recurrent", "recursions"])

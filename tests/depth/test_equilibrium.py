@@ -11,6 +11,7 @@ from odevit.errors import ConfigError, IntegrationError, OdeVitWarning
 from odevit.field import VectorField
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import Way
+from odevit.train.evaluate import evaluate_batches
 from odevit.train.life import compile_field
 from tests.model.tiny import tiny_images, tiny_model
 
@@ -85,8 +86,45 @@ def test_a_field_without_a_rest_point_is_reported(images):
     assert "No rest point was found for 6 of 6 samples in 10 evaluations" in solution.status
     assert (solution.residual > 1e-2).all()
     assert torch.isfinite(solution.state).all()
-    with pytest.raises(IntegrationError, match="No rest point was found for 6 of 6"):
+    assert solution.unsettled.all()
+    with (
+        pytest.raises(IntegrationError, match="No rest point was found for 6 of 6"),
+        pytest.warns(OdeVitWarning, match="has no leak"),
+    ):
         drifting.train()(images, depth="equilibrium", steps=10)
+
+
+@torch.no_grad()
+def test_short_steps_do_not_make_a_rest_point_of_what_moves_slowly_in_them(images):
+    torch.manual_seed(0)
+    drifting = tiny_model(**{**RESTING, "leak": 0.0, "steps": 200})
+    solution = drifting(images, depth="equilibrium", on_failure="ignore").trajectory
+    assert (solution.residual < 1e-2).all(), "which would be small of a step that is 25 times as long"
+    assert solution.unsettled.all()
+    assert "No rest point was found for 6 of 6" in solution.status
+
+
+def test_a_score_counts_who_did_not_come_to_rest_in_all_batches(images):
+    torch.manual_seed(0)
+    drifting = tiny_model(**{**RESTING, "leak": 0.0}, depth="equilibrium")
+    labels = torch.arange(6) % 3
+    batches = [{"pixel_values": images[part], "labels": labels[part]} for part in (slice(2), slice(2, 6))]
+    score = evaluate_batches(drifting, batches)
+    assert score.unsettled == 1.0
+    assert "No rest point was found for 2 of 2 samples" in score.doubt
+    assert score.doubt.endswith("In all, 100.0% of the 6 images.")
+    assert evaluate_batches(tiny_model(**RESTING), batches).doubt == ""
+
+
+@torch.no_grad()
+def test_who_came_near_and_no_nearer_is_told():
+    depth, x0, _ = small(iterations=1)
+    solution = depth(x0)
+    assert solution.ok
+    assert not solution.unsettled.any()
+    assert (solution.residual > depth.tolerance).all()
+    assert solution.status.startswith("Not all at rest after 7 evaluations: 4 of 4 samples used up 1 evaluations near")
+    assert small()[0](x0).status.startswith("At rest after ")
 
 
 def test_what_belongs_to_a_trajectory_is_refused(model, images):
@@ -230,6 +268,8 @@ def test_who_does_not_come_to_rest_in_training_is_told_and_learned_from_step_by_
         drift = steps * 0.1  # d(0.1 w)/dw for every step of 0.1
         torch.testing.assert_close(learned, gradients(x0[[0, 2]]) + drift, rtol=1e-3, atol=1e-3)
         assert "No rest point was found for 1 of 3 samples in 60 evaluations" in solution.notice
+        assert solution.notice in solution.status
+        assert solution.unsettled.tolist() == [False, True, False]
         assert solution.failure is None
     assert solution.residual[1] > 1e-2 > 1e-3 > solution.residual[[0, 2]].max()
     assert torch.isfinite(solution.state).all()

@@ -49,6 +49,7 @@ def fit_grid(model: Askable, images: Pixels, way: Way | None = None) -> FittedGr
         way: the solver, its N steps and its horizon; the model's own unless given.
     """
     way = model.way if way is None else way
+    _ = model.field  # a model without a trajectory is refused
     problems = whole(2).problem("steps", way.steps)
     if not way.is_fixed:
         problems.append(f"the way ({way}) chooses its own steps; pass one of fixed steps, such as Way('heun', 4, 6.0)")

@@ -93,6 +93,7 @@ def evaluate(
     solver: str | Sequence[str] | None = None,
     horizon: float | Sequence[float] | None = None,
     stop: str | Sequence[str] | None = None,
+    depth: str | None = None,
     batch_size: int = 512,
     device: str = "auto",
     limit: int | None = None,
@@ -108,6 +109,7 @@ def evaluate(
         steps, solver, horizon: one or several; the model's own unless given.
         stop: let each image stop when it is done, by one criterion or several: kl, velocity:0.05, bound. The score
             without one comes first, for comparison.
+        depth: another meaning of depth for the same weights: `ode`, `equilibrium` or `tied`.
         batch_size: images at a time.
         device: `auto`, `cpu` or `cuda`.
         limit: only this many images, from the first.
@@ -130,7 +132,7 @@ def evaluate(
     criteria = ["", *_several(stop)] if stop else [""]
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
-    place, model = choose_device(device), load(run)
+    place, model = choose_device(device), load(run, depth)
     ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
     dataset = data_of(run, data, model, cache)
     model.to(place)
@@ -142,6 +144,7 @@ def evaluate(
     if out is not None:
         report = {
             "model": os.fspath(run),
+            **({} if depth is None else {"depth": depth}),
             "data": data or dataset.name,
             "split": split,
             "device": device_name(place),
@@ -164,9 +167,8 @@ def _show_scores(results: list[Evaluation]) -> None:
         way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
         shares = (f"{share:.2%}" if score.finite else "no answer" for share in score.ranks.values())
         rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}", f"{score.images:,}"))
-        if score.failure:
-            unanswered = f" {1 - score.finite:.1%} of the images have no answer and count as wrong."
-            failures.append(f"{', '.join(filter(None, way))}: {score.failure}{unanswered if score.finite < 1 else ''}")
+        if score.doubt:
+            failures.append(f"{', '.join(filter(None, way))}: {score.doubt}")
     print_table(rows, header, left=("solver", "stop"))
     for failure in failures:
         print(failure)

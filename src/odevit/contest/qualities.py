@@ -49,7 +49,8 @@ def measure(task: ClassifierTask, images: int) -> dict[str, Any]:
         measured = {
             "images": len(labels),
             "nfe": {"mean": evaluations.mean().item(), "max": evaluations.max().item()},
-            "failure": next((solution.failure for _, solution in own if solution.failure), None),
+            "failure": next((said for _, solution in own if (said := solution.failure or solution.notice)), None),
+            "unsettled": sum(int(solution.count_unsettled()) for _, solution in own) / len(labels),
             "ways": list(in_other_ways(model, batches, usual, labels)),
             "exponent": exponent(model, batches[0]["pixel_values"][:EXPONENTS]),
         }

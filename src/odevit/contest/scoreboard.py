@@ -14,7 +14,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from odevit.analysis.significance import Share
-from odevit.contest.standings import HEAD, cells, markdown, ranked
+from odevit.contest.standings import HEAD, cells, doubts, markdown, ranked
 from odevit.look import BLUE, GREEN, GREY, ORANGE, PINK, finish, make_figure
 from odevit.report.page import note
 from odevit.report.section import Making, Section, plain, write_page
@@ -99,6 +99,7 @@ def write_pictures(folder: Path) -> Path:
         "head": HEAD,
         "cells": [cells(row) for row in ranked(comparison["rows"])],
         "ways": [(row["system"], way) for row in rows for way in row["ways"]],
+        "doubts": doubts(rows),
         "certainty": certainty(rows[0]["top1"], images) if rows else "",
         "length": length_in_words(comparison["settings"]["length"]),
         "seed": ", ".join(map(str, comparison["seeds"])),
@@ -119,12 +120,15 @@ def table_of(comparison: Mapping[str, Any]) -> str:
         f"{comparison['device']}. The spread is the standard deviation between seeds."
         + "".join(f" {certainty(row['top1'], comparison['test_images'])}" for row in rows[:1] if "top1" in row),
         markdown(HEAD, [cells(row) for row in rows]),
-        "Memory: the peak of a training step. In other ways: the most answers that change and the lowest top-1 among "
-        f"half and twice the steps, Euler, Heun, RK4 and dopri5, on the first {settings['images']} test images. "
-        "Exponent: the largest Lyapunov exponent after eight horizons, its mean over images with a 95% interval.",
+        "Memory: the peak of a training step in its own way. In other ways: the most answers that change and the "
+        "lowest top-1 among half and twice the steps, Euler, Heun, RK4 and dopri5, on the first "
+        f"{settings['images']} test images. Exponent: the largest Lyapunov exponent after eight horizons, its mean over "
+        "images and seeds, from the lowest to the highest end of their 95% intervals.",
     ]
     if changed:
         parts.append("Changed to meet the budget:\n\n" + "\n".join(changed))
+    if unsettled := [f"- {system}: {said}" for system, said in doubts(rows)]:
+        parts.append("No rest point was found, or tokens were cut short:\n\n" + "\n".join(unsettled))
     if missed:
         parts.append("Not trained, or not with every seed:\n\n" + "\n".join(missed))
     return "\n\n".join(parts) + "\n"

@@ -32,6 +32,8 @@ def row_of(system: str, results: Mapping[int, Mapping[str, Any]], **facts: Any) 
             "mean": statistics.mean(found["nfe"]["mean"] for found in measured),
             "max": max(found["nfe"]["max"] for found in measured),
         },
+        # Runs that were measured before they were counted have no count.
+        "unsettled": statistics.mean(found.get("unsettled", 0.0) for found in measured),
         "memory": measured[0]["memory"],
         "ways": mean_ways([found["ways"] for found in measured]),
         "exponent": mean_exponent([found["exponent"] for found in measured if found["exponent"]]),
@@ -103,6 +105,15 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         f"{100 * changed:.1f}% changed, {100 * least:.1f}%" if ways else "-",
         exponent_in_words(row["exponent"]),
         f"{row['seconds']:.0f} s",
+    ]
+
+
+def doubts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Systems some of whose answers are not what they should be, and how many."""
+    return [
+        (row["system"], f"{row['unsettled']:.1%} of the images did not come to their end by themselves")
+        for row in rows
+        if row.get("unsettled")
     ]
 
 

@@ -39,6 +39,8 @@ WARM_UP = 6
 A field may have several rest points. The one that is meant is the one whose basin the image lies in; a few coarse steps
 of the model's own lead there, and the search then finds the bottom.
 """
+REST_SPAN = 0.5
+"""The time over which a residual is judged: in a shorter step a state moves less, wherever it is."""
 ROUNDED = 4
 """What rounding may add to the smallest residual that was asked for, in such residuals."""
 GRADIENTS = ("implicit", "phantom", "unrolled")
@@ -48,6 +50,10 @@ NOT_AT_REST = (
     "learning rate help"
 )
 """Without numbers that change: Python says the same sentence once."""
+NOT_TOLD = (
+    "This equilibrium has no leak: its rest points do not know the image but by where the search begins, and what "
+    "embeds it has no gradient. Set model.leak above 0, or depth.gradient=unrolled"
+)
 
 
 @DEPTHS.register("equilibrium")
@@ -66,14 +72,15 @@ class EquilibriumDepth(Depth):
     searches for itself, from a point on its own trajectory instead of zero.
 
     What was not found is said: `Solution.residual` has |step(x) - x| / |x| of every sample, `failure` counts those that
-    did not come to rest, and the state is the best one on the way. In training such samples have the gradient of steps
-    from there; while others of the batch rest, that is a `notice` and a warning and no failure. Learned nothing from,
-    they would be stuck: once there are many, nothing leads the field back to where rest points are.
+    did not come to rest, which are `unsettled`, `notice` those that came near and no nearer, and the state is the best
+    one on the way. In training the unsettled have the gradient of steps from there; while others of the batch rest,
+    that is a `notice` and a warning and no failure. Learned nothing from, they would be stuck: once there are many,
+    nothing leads the field back to where rest points are.
 
     Args:
         search: how x* is found, and the implicit gradient: see `SEARCHES`.
-        tolerance: of the residual |step(x) - x| / |x|; raised to what can be reached where the field is computed in
-            less than single precision.
+        tolerance: of the residual |step(x) - x| / |x|; of a step shorter than `REST_SPAN` in proportion, and raised to
+            what can be reached where the field is computed in less than single precision.
         iterations: the most evaluations of the step that a search makes.
         gradient: `implicit`, by the implicit function theorem, with memory for one step, or that of one step where
             there is none; `phantom`, that of `phantom_steps` steps from x*; `unrolled`, no search in training, but
@@ -153,17 +160,22 @@ class EquilibriumDepth(Depth):
                 checkpoint=unrolled and self.gradient_checkpointing and self.field.training,
             )
         begin = near.state.detach()
-        tolerance = max(self.tolerance, smallest_residual(begin))
+        asked = self.tolerance * min(1.0, way.step / REST_SPAN)
+        tolerance = max(asked, smallest_residual(begin))
         rest = search(step_of, begin, tolerance=tolerance, iterations=most)
         # Of what was asked for, not of what rounding leaves: in half precision that would be anywhere.
-        calm = rest.residual <= max(RESTLESS * self.tolerance, ROUNDED * tolerance)
+        calm = rest.residual <= max(RESTLESS * asked, ROUNDED * tolerance)
         failure, notice = self._failure(rest, calm, way, tolerance), None
+        if failure is None and not learning:
+            notice = self._notice(rest, way, tolerance)
         state, costs = rest.state, {}
         if learning:
             state = near.state if unrolled else self._with_gradient(step_of, rest.state, calm, way, tolerance)
             if failure and self.field.training and (rest.residual <= RESTLESS * tolerance).any():
                 failure, notice = None, failure
                 warnings.warn(NOT_AT_REST, OdeVitWarning, stacklevel=2)
+            if not unrolled and self.field.training and not dynamics.leak:
+                warnings.warn(NOT_TOLD, OdeVitWarning, stacklevel=2)
             if self.jacobian and self.field.training:
                 size = jacobian_size(lambda x: dynamics.forcing(x, to.horizon), state)
                 costs["jacobian"] = self.jacobian * size
@@ -176,6 +188,7 @@ class EquilibriumDepth(Depth):
             costs=costs,
             evaluations=evaluations,
             residual=rest.residual,
+            unsettled=~calm,
             failure=failure,
             notice=notice,
             way=way,
@@ -205,6 +218,16 @@ class EquilibriumDepth(Depth):
             "the smallest velocity on the way. See where they go with depth='ode' and a long horizon."
         )
 
+    def _notice(self, rest: FixedPoint, way: Way, tolerance: float) -> str | None:
+        """Who came near rest, but not as near as was asked for."""
+        short = int((rest.residual > tolerance).sum())
+        if short == 0:
+            return None
+        return (
+            f"{short} of {len(rest.residual)} samples used up {way.steps} evaluations near rest: residuals up to "
+            f"{float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
+        )
+
     def _approach(self) -> Way:
         """How to come near: coarsely, or, where the field knows the time, in the model's steps until it no longer does.
 
@@ -218,7 +241,7 @@ class EquilibriumDepth(Depth):
 
     def _refuse(self, way: Way, options: dict[str, Any], learning: bool) -> None:
         problems = [
-            f"{method.__name__} makes no map of one step; pass solver='exponential_euler', which makes one"
+            f"{method.__name__} makes no map of one step; give model.solver=exponential_euler, which makes one"
             for method in {type(self.way.method), type(way.method)}
             if not issubclass(method, FixedStepSolver)
         ]

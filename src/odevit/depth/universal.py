@@ -104,6 +104,7 @@ class UniversalDepth(RepeatedDepth):
             time=float(made),
             stats=Stats(nfe=made, steps=made),
             evaluations=act.steps.amax(dim=1),
+            unsettled=act.cut.any(dim=1),
             notice=None if blind else act.notice(steps),
         )
 

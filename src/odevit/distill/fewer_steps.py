@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from odevit.data import DataSet, numbered_as
 from odevit.distill.distillation import DistillRecipe
 from odevit.distill.objective import DistillObjective
-from odevit.errors import typed_as
+from odevit.errors import ConfigError, typed_as
 from odevit.model import Askable, load
 from odevit.model.processor import statistics_of
 from odevit.objectives import logit_kl, spread
@@ -111,6 +111,14 @@ class FewerStepsTask(Task[DistillRecipe]):
         asked = {name: vars(recipe.student)[name] for name in ("steps", "solver", "grid")}
         with typed_as("student", asked):
             way = teacher.way.but(**{name: value for name, value in asked.items() if value is not None})
+        if not way.is_fixed:
+            raise ConfigError(
+                "the student",
+                [
+                    f"student.steps={way.steps} was asked of {way.name}, which chooses its steps itself; give a solver "
+                    "of fixed steps, such as student.solver=heun"
+                ],
+            )
         student.config.update({"steps": way.steps, "solver": way.name, "grid": way.grid})
         student.depth.way = way
         if recipe.train.checkpointing:

@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from odevit.bundled import bundled_models, lend_names
+from odevit.depth import DEPTHS
 from odevit.errors import shortened
 from odevit.model.anatomy import examine, fitted
 from odevit.model.configuration_odevit import OdeViTConfig
@@ -32,12 +33,14 @@ from odevit.model.protocol import Askable
 from odevit.model.soundness import reading
 
 
-def load(name: str | os.PathLike[str]) -> Askable:
+def load(name: str | os.PathLike[str], depth: str | None = None) -> Askable:
     """A classifier, a distilled student or somebody's ViT, in evaluation mode; a classifier in single precision.
 
     Args:
         name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model. A ViT of
             transformers, such as a teacher, can be asked and scored, but has no trajectory.
+        depth: another meaning of depth for the same weights: "ode", "equilibrium" or "tied" for a classifier that is
+            one of them.
     """
     bundled, folder = bundled_models(), Path(name)
     if not folder.exists():
@@ -52,6 +55,8 @@ def load(name: str | os.PathLike[str]) -> Askable:
     model: Any
     with reading(folder):
         kind = OdeStudentConfig if legacy else _kind(folder)
+        if depth is not None:
+            _check_shared(folder, kind, depth)
         if kind is OdeStudentConfig:
             model = OdeStudent.from_pretrained(folder)
         elif kind is not OdeViTConfig:
@@ -59,16 +64,34 @@ def load(name: str | os.PathLike[str]) -> Askable:
             processor = find_processor(folder, vit)
             model = OrdinaryViT(vit, fitted(examine(vit), vit, processor), processor)
         else:
+            other = {} if depth is None else {"depth": depth}
             loaded: Any = OdeViTForImageClassification.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True
+                folder, dtype=torch.float32, output_loading_info=True, **other
             )
             model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
+            if depth is not None and (left := sorted(loaded[1]["unexpected_keys"])):
+                raise ValueError(
+                    f"depth={depth!r} was asked of {folder}, whose weights are not those of one field alone "
+                    f"({shortened(left)}); it can only be what it was trained as"
+                )
             if missing:
                 raise ValueError(
                     f"{folder} holds no head ({shortened(missing)} missing), and its answers would be random; give it "
                     f"one with odevit train init_from={folder}"
                 )
     return model.eval()
+
+
+def _check_shared(folder: Path, kind: type[Any], depth: str) -> None:
+    """Whether the model of a folder and another depth are meanings of one field."""
+    own = PreTrainedConfig.get_config_dict(folder)[0].get("depth", "ode") if kind is OdeViTConfig else None
+    able = [name for name, known in DEPTHS.items() if known.shares_field]
+    if own not in able or depth not in able:
+        what = f"a classifier with depth={own!r}" if own else f"a {kind.__name__.removesuffix('Config')}"
+        raise ValueError(
+            f"depth={depth!r} was asked of {folder}, which holds {what}; only these can take each other's place, in a "
+            f"classifier of odevit: {', '.join(map(repr, able))}"
+        )
 
 
 def _kind(folder: Path) -> type[Any]:

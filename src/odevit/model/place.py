@@ -130,8 +130,9 @@ def find_place(model: nn.Module) -> Place:
     if isinstance(model, OdeViTModel | OdeViTForImageClassification):
         encoder = model.odevit if isinstance(model, OdeViTForImageClassification) else model
         if not isinstance(encoder.depth, StackedDepth):
+            what = "an equation already" if encoder.depth.has_trajectory else encoder.depth.describe()
             raise ValueError(
-                f"this model has depth={encoder.config.depth!r}: it is an equation already and has no blocks; "
+                f"this model has depth={encoder.config.depth!r}: it is {what} and has no stack of blocks; "
                 "expected depth='stacked'"
             )
         return StackedPlace("depth" if encoder is model else "odevit.depth")

@@ -57,6 +57,11 @@ class Askable(nn.Module):
     def field(self) -> Field:
         """f of dx/dt = f(x)."""
         if not self.depth.has_trajectory:
+            if self.depth.shares_field:
+                raise ValueError(
+                    f"this model is {self.depth.describe()}: it follows no trajectory itself. Its weights are those of "
+                    "an equation, which can be followed: give depth=ode, or odevit.load(folder, depth='ode')"
+                )
             raise ValueError(
                 f"this model is {self.depth.describe()}: it has no trajectory to follow, since it obeys no single "
                 "equation; expected one with depth='ode'. odevit distill turns a stack into one"

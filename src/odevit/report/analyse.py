@@ -47,6 +47,7 @@ def analyse(
     device: str = "auto",
     cache: str | None = None,
     seed: int = 0,
+    depth: str | None = None,
     sizes: Sizes | None = None,
 ) -> Analysis:
     """Measure how stable a model is, and write analysis.json, report.html and figures.
@@ -60,6 +61,7 @@ def analyse(
         device: `auto`, `cpu` or `cuda`.
         cache: a folder to keep decoded images in, for the next time.
         seed: of the images that are drawn and of random directions.
+        depth: `ode` follows the equation of a model that was trained to find its rest point, or to repeat a block.
         sizes: how many images the costly parts see.
     """
     if not isinstance(sizes, Sizes | None):
@@ -73,11 +75,12 @@ def analyse(
     if problems:
         raise ConfigError("analyze", problems)
     given = {"data": data, "split": split, "limit": limit, "out": out, "device": device, "cache": cache, "seed": seed}
+    given["depth"] = depth
     options = [f"{key}={value}" for key, value in given.items() if value != signature(analyse).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
         place = choose_device(device)
-        model: Any = load(run)
+        model: Any = load(run, depth)
         field, teacher = model.field, teacher_of(run)  # a model without a field is refused
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)

@@ -83,6 +83,8 @@ class Solution:
         failure: why an adaptive solver stopped early, or an equilibrium was not found.
         evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
         residual: per sample, |step(x) - x| / |x| of an equilibrium; None for what does not look for one.
+        unsettled: per sample, whether it did not come to its end by itself, not being at rest or cut short; None where
+            all go the same way.
         way: how it was integrated; None for what has no solver, such as a stack of layers.
     """
 
@@ -100,12 +102,19 @@ class Solution:
     evaluations: Tensor | None = None
     stop_times: Tensor | None = None
     residual: Tensor | None = None
+    unsettled: Tensor | None = None
     way: Way | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the end was reached with finite numbers. Looks at the state, so it waits for the device."""
         return self.failure is None and bool(torch.isfinite(self.state).all())
+
+    def count_unsettled(self) -> Tensor:
+        """How many samples did not come to their end by themselves; all of them where a solver gave up."""
+        if self.unsettled is not None:
+            return self.unsettled.sum()
+        return torch.tensor(0 if self.failure is None else len(self.state))
 
     def require(self, subject: str) -> None:
         """Refuse to answer from a state that was not reached, or is not finite."""
@@ -123,6 +132,9 @@ class Solution:
                 "Take more steps, a shorter horizon, or a solver that treats the leak exactly."
             )
         if self.residual is not None:
-            return f"At rest after {self.stats.nfe} evaluations, with residuals up to {float(self.residual.max()):.2g}."
+            spent = f"after {self.stats.nfe} evaluations"
+            if self.notice is not None:
+                return f"Not all at rest {spent}: {self.notice}"
+            return f"At rest {spent}, with residuals up to {float(self.residual.max()):.2g}."
         reached = f"Reached t = {self.time:g} in {self.stats.steps} steps and {self.stats.nfe} evaluations."
         return reached if self.notice is None else f"{reached} {self.notice}"

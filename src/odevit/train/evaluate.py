@@ -28,7 +28,9 @@ class Score:
         nfe: field evaluations of one forward pass; the mean over images where each stops on its own.
         milliseconds: time per image in batches of the size used, making the batches included.
         finite: share of images whose answer is a number; the others count as wrong.
-        failure: why trajectories did not reach their end, not with finite numbers, or not on their own; else empty.
+        unsettled: share of images that did not come to their end by themselves, see `Solution.unsettled`.
+        failure: why trajectories did not reach their end, not with finite numbers, or not on their own, as the first
+            batch that had such says it; else empty.
         classes: how many answers there are to choose from; 0 where nobody has counted.
     """
 
@@ -42,6 +44,19 @@ class Score:
     finite: float = 1.0
     failure: str = ""
     classes: int = 0
+    unsettled: float = 0.0
+
+    @property
+    def doubt(self) -> str:
+        """What to know of answers that are not what they should be, of all images; empty where there is nothing."""
+        if not self.failure:
+            return ""
+        parts = [self.failure]
+        if self.unsettled:
+            parts.append(f"In all, {self.unsettled:.1%} of the {self.images:,} images.")
+        if self.finite < 1:
+            parts.append(f"{1 - self.finite:.1%} of the images have no answer and count as wrong.")
+        return " ".join(parts)
 
     @property
     def ranks(self) -> dict[str, float]:
@@ -81,18 +96,19 @@ def evaluate_batches(
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    # Hits per rank, evaluations, finite answers, loss, images.
-    totals = torch.zeros(len(RANKS) + 4, dtype=torch.float64, device=device)
+    # Hits per rank, unsettled images, evaluations, finite answers, loss, images.
+    totals = torch.zeros(len(RANKS) + 5, dtype=torch.float64, device=device)
     failures: list[str] = []
     classes = 0
 
-    def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int]:
+    def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int, Tensor]:
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
             logits, solution = model.ask(pixels, way, stop=stop, depth=depth)
         if said := solution.failure or solution.notice:
             failures.append(said)
         per_image = solution.evaluations
-        return logits.float(), len(pixels) * solution.stats.nfe if per_image is None else per_image.sum()
+        evaluations = len(pixels) * solution.stats.nfe if per_image is None else per_image.sum()
+        return logits.float(), evaluations, solution.count_unsettled()
 
     try:
         first = next(iter(batches), None)
@@ -102,12 +118,13 @@ def evaluate_batches(
         started = time.perf_counter()
         for batch in batches:
             labels = batch["labels"]
-            logits, evaluations = answer(batch["pixel_values"])
+            logits, evaluations, unsettled = answer(batch["pixel_values"])
             likeliest = logits.topk(min(max(RANKS), logits.shape[-1]), dim=-1).indices
             finite = logits.isfinite().all(dim=-1)
             hits = (likeliest == labels.unsqueeze(-1)) & finite.unsqueeze(-1)
             for i, rank in enumerate(RANKS):
                 totals[i] += hits[:, :rank].any(dim=-1).sum()
+            totals[-5] += unsettled.to(device)
             totals[-4] += evaluations
             totals[-3] += finite.sum()
             totals[-2] += F.cross_entropy(logits, labels, reduction="sum")
@@ -119,7 +136,7 @@ def evaluate_batches(
         model.train(was_training)
     if reduce is not None:
         totals = reduce(totals)
-    *hits_by_rank, evaluations, finite_answers, loss, count = totals.tolist()
+    *hits_by_rank, astray, evaluations, finite_answers, loss, count = totals.tolist()
     if count == 0:
         raise ValueError("there is nothing to evaluate on: the split is empty")
     top1, top3, top5 = (hits / count for hits in hits_by_rank)
@@ -128,8 +145,19 @@ def evaluate_batches(
     nfe = int(nfe) if nfe == int(nfe) else nfe
     if finite_answers < count:  # asked at the end: to look at a state is to wait for the device
         failures.append("The states are not finite. Take more steps, a shorter horizon, or another solver.")
-    milliseconds, finite = 1000 * seconds / count, finite_answers / count
-    return Score(top1, top3, top5, loss / count, int(count), nfe, milliseconds, finite, "".join(failures[:1]), classes)
+    return Score(
+        top1,
+        top3,
+        top5,
+        loss=loss / count,
+        images=int(count),
+        nfe=nfe,
+        milliseconds=1000 * seconds / count,
+        finite=finite_answers / count,
+        failure="".join(failures[:1]),
+        classes=classes,
+        unsettled=astray / count,
+    )
 
 
 def wait_for(device: torch.device) -> None:

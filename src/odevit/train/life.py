@@ -183,6 +183,8 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     folder.own(RECORD).write_text(json.dumps(record, indent=2) + "\n")
     folder.remove(CHECKPOINTS)
     print(f"{task.closing(score)}  ->  {folder.path}")
+    if score.doubt:
+        print(score.doubt)
 
 
 def compile_field(model: nn.Module, backend: str = "inductor", few_shapes: bool = False) -> None:

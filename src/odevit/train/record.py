@@ -50,6 +50,7 @@ def make_record(
         "nfe": score.nfe,
         **figures,
         "milliseconds": score.milliseconds,
+        **({"unsettled": score.unsettled, "doubt": score.doubt} if score.doubt else {}),
         "epochs": round(lines[-1]["epoch"], 2)
         if (recipe.train.updates or recipe.train.seconds) and lines
         else recipe.train.epochs,
