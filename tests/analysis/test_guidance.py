@@ -44,6 +44,8 @@ def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
     assert errors[1] < errors[0]
     with pytest.raises(ConfigError, match="steps=1"):
         fit_grid(model, tiny_images(), Way("euler", 1, 1.0))
+    with pytest.raises(ValueError, match="follows no trajectory itself"):
+        fit_grid(tiny_model(depth="equilibrium", leak=1.0), tiny_images())
 
 
 def test_a_model_keeps_its_grid(tmp_path):

@@ -173,6 +173,10 @@ def test_train_eval_predict(tmp_path, capsys, monkeypatch):
     table = capsys.readouterr().out
     assert table.count("euler") == 2
     assert "NFE" in table
+    assert main(["eval", "run", "depth=tied", "limit=20", "device=cpu"]) == 0
+    capsys.readouterr()
+    assert main(["eval", "run", "depth=stacked", "device=cpu"]) == 2
+    assert "depth='stacked' was asked of run, which holds a classifier with depth='ode'" in capsys.readouterr().err
     assert main(["eval", "run", "stop=velocity:10,kl", "device=cpu"]) == 0
     table = capsys.readouterr().out
     assert "velocity:10" in table

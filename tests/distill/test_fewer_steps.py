@@ -80,3 +80,11 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
         with pytest.raises(ConfigError, match=why):
             compose_distillation([f"teacher={teacher}", word])
     compose_distillation([f"teacher={teacher}", "objective.others=2", "student.grid=geometric:4", "phases=none"])
+
+
+def test_a_solver_that_chooses_its_steps_cannot_be_asked_for_fewer(tmp_path):
+    tiny_model(steps=6, horizon=3.0, solver="dopri5", image_size=8, num_labels=10).save_pretrained(tmp_path / "teacher")
+    given = {"teacher": str(tmp_path / "teacher"), "data": "digits", "device": "cpu", "out": str(tmp_path / "run")}
+    recipe = compose_distillation(words({**given, "student.steps": 3}))
+    with pytest.raises(ConfigError, match=r"student\.steps=3 was asked of dopri5.*student\.solver=heun"):
+        distill_recipe(recipe)

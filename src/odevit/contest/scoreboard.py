@@ -122,8 +122,8 @@ def table_of(comparison: Mapping[str, Any]) -> str:
         markdown(HEAD, [cells(row) for row in rows]),
         "Memory: the peak of a training step in its own way. In other ways: the most answers that change and the "
         "lowest top-1 among half and twice the steps, Euler, Heun, RK4 and dopri5, on the first "
-        f"{settings['images']} test images. Exponent: the largest Lyapunov exponent after eight horizons, its mean over "
-        "images and seeds, from the lowest to the highest end of their 95% intervals.",
+        f"{settings['images']} test images. Exponent: the largest Lyapunov exponent after eight horizons, its mean "
+        "over images and seeds, from the lowest to the highest end of their 95% intervals.",
     ]
     if changed:
         parts.append("Changed to meet the budget:\n\n" + "\n".join(changed))

@@ -14,7 +14,12 @@ from odevit.tokens import Tokens
 
 @DEPTHS.register("ode")
 class OdeDepth(Depth):
-    """x(T) = x(0) + int_0^T f(x) dt, one field f for the whole way (eq. 2)."""
+    """x(T) = x(0) + int_0^T f(x) dt, one field f for the whole way (eq. 2).
+
+    A neural ODE (Chen et al. 2018) when its solver chooses steps by their error, `dopri5`, and gradients come from the
+    adjoint equation; the survey has it as what is left of a stack when its layers become one "single shared function".
+    With a fixed grid it is what the paper calls ODE-ViT.
+    """
 
     has_trajectory = True
     shares_field = True

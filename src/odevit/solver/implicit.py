@@ -1,7 +1,7 @@
 """dx*/dw = (1 - J)^{-1} dg/dw, x* = g(x*): gradients of a fixed point without the way that led to it.
 
-Written by hand although torchdeq 0.1.0 runs beside torch 2.13, and gives the same gradients: it lets a batch search
-until its last sample is done, does not tell when its backward search fails, and has no Newton's method.
+Written by hand although torchdeq 0.1.0 runs beside torch 2.13: it lets a batch search until its last sample is done,
+does not tell when its backward search fails, and has no Newton's method.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Strang(FixedStepSolver):
     """Half of the leak, half of G, all of F, half of G, half of the leak. Order 2.
 
     The composition is of order 2 only if every sub-flow is solved to order 2 itself. The leak is solved exactly; G and
-    F each take a midpoint step. With Euler sub-steps, as in Macaron-style networks, the same symmetric composition is
-    of order 1. A step evaluates G four times and F twice.
+    F each take a midpoint step. With Euler sub-steps, as in Macaron Net (Lu et al. 2019), which reads a Transformer
+    as such a splitting, the same symmetric composition is of order 1. A step evaluates G four times and F twice.
     """
 
     order = 2
