@@ -11,7 +11,7 @@ from transformers import ResNetConfig, ResNetModel, SwinConfig, SwinModel, ViTIm
 from odevit import OdeStudent, OdeStudentConfig, __version__, get_ode_model
 from odevit.distill import Teacher
 from odevit.errors import ConfigError
-from odevit.solver import Save
+from odevit.solver import Save, Way
 from odevit.tokens import PrefixLayout
 from tests.model.tiny import tiny_model
 from tests.model.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, through_a_folder
@@ -123,6 +123,13 @@ def test_the_layout_names_the_tokens(name):
     if name.startswith("clip"):  # its norm stands before the blocks, token by token
         assert moved[layout.patches].all()
     assert moved.nonzero().flatten().tolist() == list(range(prefix, prefix + 16))
+
+
+def test_a_student_takes_a_step_of_length_one_for_each_block_unless_told_otherwise():
+    vit = make("vit")
+    blocks = vit.config.num_hidden_layers
+    assert get_ode_model(vit).way == Way("lie_trotter", blocks, float(blocks))
+    assert get_ode_model(vit, steps=8).way == Way("lie_trotter", 8, float(blocks))
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2"])

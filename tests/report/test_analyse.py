@@ -180,7 +180,7 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     model.odevit.norm.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda _: model)
+    monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda *_: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
     found = analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import pipeline
 
 from odevit import OdeViTForImageClassification, load
+from odevit.errors import ConfigError
 from odevit.solver import Way
 from odevit.train import ClassifierTask, Recipe, RunFolder, evaluate_batches, train_recipe
 from odevit.train.callbacks import DivergedError, read_metrics
@@ -327,6 +328,25 @@ def test_starting_from_weights_with_another_head_is_refused(finished, tmp_path):
         ValueError, match=r"the data has 2 classes \(a, b\), the head of .* has 10 \(0, .* for a, b; start from an"
     ):
         train_recipe(recipe)
+
+
+def test_weights_to_start_from_may_go_another_way_and_stay_who_they_are(finished, tmp_path):
+    recipe = small(tmp_path / "run", epochs=1, learning_rate=0.0)
+    recipe.init_from = str(finished)
+    recipe.model.solver, recipe.model.steps, recipe.model.horizon = "heun", 5, 3.0
+    recipe.model.hidden_dropout, recipe.model.hidden_size = 0.25, 16  # the width that it has
+    config = (network := load(train_recipe(recipe))).config
+    assert network.way == Way("heun", 5, 3.0)
+    assert (config.hidden_dropout, config.drop_path) == (0.25, 0.1)
+    assert all(torch.equal(weight, load(finished).state_dict()[name]) for name, weight in network.state_dict().items())
+
+    recipe.model.norm, recipe.model.residual_scale, recipe.model.leak = "rms", 0.5, 2.0
+    with pytest.raises(ConfigError, match=r"(?s)has 3 problems.*model.leak=2.0, but its weights are those of a model"):
+        ClassifierTask(recipe).build()
+    recipe.model.norm = recipe.model.residual_scale = recipe.model.leak = None
+    recipe.model.solver, recipe.model.tolerance = None, 0.1
+    with pytest.raises(ConfigError, match=r"tolerance=0.1, but solver='exponential_euler' makes fixed steps"):
+        ClassifierTask(recipe).build()
 
 
 def test_early_stopping(tmp_path):

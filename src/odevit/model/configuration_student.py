@@ -71,8 +71,8 @@ class OdeStudentConfig(EquationConfig):
     qk_norm: bool | None = None
     rope_theta: float | None = None
     solver: str = "lie_trotter"
-    steps: int | None = 12  # type: ignore[assignment]
-    horizon: float | None = 12.0
+    steps: int | None = None  # type: ignore[assignment]
+    horizon: float | None = None
     positions: bool | str = "auto"
     registers: int = 0
     init: str = "auto"

@@ -37,7 +37,7 @@ def get_ode_model(
     Args:
         vit: a Vision Transformer of transformers (ViT, DINO, DeiT, DINOv2, DINOv3, CLIP's and SigLIP's vision
             models), of timm, or our own with depth="stacked". Others work when their blocks can be found.
-        config: the equation; the defaults are one Lie-Trotter step of length 1 for each of twelve blocks.
+        config: the equation; the defaults are one Lie-Trotter step of length 1 for each of its blocks.
         anatomy: of `vit`, when it was examined already.
         overrides: values that replace parts of `config`.
     """

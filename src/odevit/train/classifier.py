@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,6 +10,8 @@ import torch
 from transformers import set_seed
 
 from odevit.data import DataSet, numbered_as
+from odevit.depth import DEPTHS
+from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig, OdeViTForImageClassification, OdeViTModel
 from odevit.model.soundness import reading
 from odevit.train.life import run
@@ -17,6 +20,12 @@ from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 NEW_HEAD = "start from an encoder (save model.odevit to a folder of its own and pass that), which gets a new head"
+OF_THE_DATA = {"num_channels", "image_mean", "image_std"}
+"""What the data says of a model, whatever it starts from."""
+OF_THE_TRAINING = {"solver", "horizon", "tolerance", "grid", "on_failure"} | {
+    name for name in OdeViTConfig.own_fields() if "drop" in name
+}
+"""What weights may have otherwise than they were trained with, as may an equation its steps."""
 
 
 def train_recipe(recipe: Recipe, command: str = "") -> Path:
@@ -37,13 +46,8 @@ class ClassifierTask(Task[Recipe]):
         size = OdeViTConfig(**settings).image_size
         if recipe.init_from is not None:
             with reading(recipe.init_from):
-                size = OdeViTConfig.from_pretrained(recipe.init_from).image_size
-            given = recipe.model.image_size  # type: ignore[attr-defined]
-            if given not in (None, size):
-                raise ValueError(
-                    f"model.image_size={given}, but init_from={recipe.init_from} takes images of {size}; leave it out, "
-                    f"or set model.image_size={size}"
-                )
+                begun = OdeViTConfig.from_pretrained(recipe.init_from)
+            size, settings = begun.image_size, said_anew(recipe, begun)
         self.data = read_data(recipe, size)
         set_seed(recipe.seed)
         self.network = make_model(recipe, settings, self.data)
@@ -53,6 +57,29 @@ class ClassifierTask(Task[Recipe]):
         self.make_batches(self.data)
         if self.network.depth.has_trajectory:
             self.sampler = self.make_sampler(self.network.way)
+
+
+def said_anew(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
+    """What a recipe says of a model otherwise than the one that it starts from: another way, other dropouts.
+
+    Raises:
+        ConfigError: for anything else that differs, since the weights would be those of another model.
+    """
+    given = {name: value for name, value in asdict(recipe.model).items() if value is not None and name != "preset"}
+    asked = {name: None if value == "none" else value for name, value in given.items() if name not in OF_THE_DATA}
+    anew = {name: value for name, value in asked.items() if value != getattr(begun, name)}
+    free = OF_THE_TRAINING | ({"steps"} if DEPTHS[begun.depth].has_trajectory else set())
+    problems = []
+    for name in sorted(anew.keys() - free):
+        own = getattr(begun, name)
+        problems.append(
+            f"model.{name}={given[name]}, but its weights are those of a model with {own}; leave it out, or set "
+            f"model.{name}={'none' if own is None else own}"
+        )
+    if problems:
+        raise ConfigError(f"init_from={recipe.init_from}", problems)
+    OdeViTConfig(**(begun.to_dict() | anew))  # says what is wrong with the two together
+    return anew
 
 
 def settings_for(settings: dict[str, Any], data: DataSet) -> dict[str, Any]:
@@ -66,14 +93,14 @@ def _pixels_of(data: DataSet) -> dict[str, Any]:
 
 
 def make_model(recipe: Recipe, settings: dict[str, Any], data: DataSet) -> OdeViTForImageClassification:
-    """A new model with the data's classes and pixel statistics, or the one to start from."""
+    """A new model with the data's classes and pixel statistics, or the one to start from, with what is said anew."""
     if recipe.init_from is None:
         model = OdeViTForImageClassification(OdeViTConfig(**settings_for(settings, data)))
     else:
         with reading(recipe.init_from):
             headless = OdeViTConfig.from_pretrained(recipe.init_from).architectures == [OdeViTModel.__name__]
-        head = label_names(data) if headless else {}
-        model = OdeViTForImageClassification.from_pretrained(recipe.init_from, dtype=torch.float32, **head)
+        anew = settings | (label_names(data) if headless else {})
+        model = OdeViTForImageClassification.from_pretrained(recipe.init_from, dtype=torch.float32, **anew)
         model.config.update(_pixels_of(data))
     if recipe.train.checkpointing:
         model.gradient_checkpointing_enable()
