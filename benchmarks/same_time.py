@@ -1,13 +1,14 @@
 """What does an equation cost, and what does it give? Students of one teacher, with the same images and time.
 
     python -m benchmarks.same_time FOLDER TEACHER DATA seconds=S [knots=1,2,4] [seeds=0] [rows=NAME,...] [images=10000]
-        [key=value ...]
+        [processes=1] [key=value ...]
 
 equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, run once each, as one would who drops layers;
 pieces-K loops each of them over its share of the layers, Raptor's way. These have the same losses; paper is the recipe
 of ODE-ViT as printed, which has its own, and labels. Other keys go to every recipe. Runs are left in
-FOLDER/NAME/seed-S, and those that are there are not made again: it can be stopped at any time, or asked for some `rows`
-first.
+FOLDER/NAME/seed-S, with what they printed in log.txt, and those that are there are not made again: it can be stopped at
+any time, or asked for some `rows` first. Time is only the same for all if they are trained one by one or all at once:
+`processes` is 1, or as many as there are runs.
 
 FOLDER/same_time.json has, of every row, parameters, evaluations, milliseconds taken in turns with the teacher's, top-1
 and agreement with the teacher, and what becomes of its answers in other ways on the first `images` of the test split.
@@ -19,6 +20,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,10 @@ from odevit import cli
 from odevit.analysis.sweep import sweep
 from odevit.analysis.untouched import untouched
 from odevit.contest.qualities import milliseconds
+from odevit.contest.running import logged, run_all
 from odevit.model import Askable, load
 from odevit.solver import Way
+from odevit.train.folder import RECIPE, RECORD, RunFolder
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -74,27 +78,42 @@ def in_other_ways(student: Any, batches: Any) -> dict[str, dict[str, float] | No
     }
 
 
-def trained(folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class Run:
+    """A row with a seed: its folder, and the keys of `odevit distill`."""
+
+    folder: Path
+    keys: tuple[tuple[str, Any], ...]
+
+
+def trained(folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapping[str, Any], processes: int) -> None:
     """Every run that is asked for and not there; one that was interrupted goes on."""
-    for seed in seeds:
-        for name in rows:
-            run = folder / name / f"seed-{seed}"
-            if (run / "record.json").exists():
-                continue
-            begun = (run / "recipe.yaml").exists()
-            print(f"{name}, seed {seed}", flush=True)
-            cli.distill(**terms, **settings(name), seed=seed, out=str(run), resume=begun)
+    runs = [
+        Run(folder / name / f"seed-{seed}", tuple({**terms, **settings(name), "seed": seed}.items()))
+        for seed in seeds
+        for name in rows
+    ]
+    left = [run for run in runs if not (run.folder / RECORD).exists()]
+    for run, outcome in run_all(left, processes, distilled):
+        print(run.folder, outcome.get("failure", "is finished"), flush=True)
+
+
+def distilled(run: Run, quiet: bool = False) -> dict[str, Any]:
+    """The run, made; what it prints is in its log."""
+    with logged(RunFolder(run.folder), quiet):
+        cli.distill(**dict(run.keys), out=str(run.folder), resume=(run.folder / RECIPE).exists())
+    return {}
 
 
 def measured(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
     """Rows of the runs that are there, the teacher first."""
     device = choose_device("auto")
     runs: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("*/seed-*/record.json")):
+    for path in sorted(folder.glob(f"*/seed-*/{RECORD}")):
         runs.setdefault(path.parent.parent.name, []).append(path.parent)
     if not runs:
         sys.exit(f"{folder} has no finished run; leave out rows= to make them")
-    records = {name: [json.loads((run / "record.json").read_text()) for run in found] for name, found in runs.items()}
+    records = {name: [json.loads((run / RECORD).read_text()) for run in found] for name, found in runs.items()}
     models: dict[str, Askable] = {"teacher": load(teacher).float().to(device).eval()}
     models |= {name: load(found[0]).to(device).eval() for name, found in runs.items()}
     read = data_of(teacher, data, models["teacher"], cache)
@@ -134,9 +153,10 @@ def main(folder: str, teacher: str, data: str, *options: str) -> None:
     knots, seeds = (
         [int(n) for n in asked.pop(key, more).split(",")] for key, more in (("knots", "1,2,4"), ("seeds", "0"))
     )
+    processes = int(asked.pop("processes", 1))
     rows = [name for name in asked.pop("rows", ",".join(names(knots))).split(",") if name]
     terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
-    trained(Path(folder), rows, seeds, terms)
+    trained(Path(folder), rows, seeds, terms, processes)
     found = list(measured(Path(folder), teacher, data, images, asked.get("data.cache")))
     report = {
         "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
