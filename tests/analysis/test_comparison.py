@@ -32,3 +32,9 @@ def test_they_agree_where_the_trajectory_has_come_to_rest(solver):
 def test_without_an_attractor_they_do_not():
     views = views_of(leak=0.0, solver="lie_trotter", steps=20)
     assert not views["equilibrium"].settled
+
+
+def test_what_knows_the_time_for_ever_has_no_equilibrium_to_compare():
+    views = views_of(time_conditioned=True, solver="exponential_euler", steps=40, leak=3.0)
+    assert [name for name, view in views.items() if view.settled] == ["ode", "recurrent"]
+    assert torch.equal(views["equilibrium"].logits, views["recurrent"].logits), "where it was left"

@@ -5,7 +5,7 @@ import torch
 
 from odevit.analysis import fit_grid, guided
 from odevit.errors import ConfigError
-from odevit.solver import Way, solve
+from odevit.solver import SOLVERS, FixedStepSolver, Way, solve
 from tests.model.tiny import tiny_images, tiny_model
 
 
@@ -22,6 +22,20 @@ def test_a_push_goes_where_it_says_and_nowhere_without_strength(settings):
     assert towards.change.shape == (4, *model.layout().grid)
     assert (guided(model, images, 1, 2.0).shift > towards.shift).all(), "a stronger push changes more"
     assert all(parameter.requires_grad for parameter in model.parameters()), "left as it was"
+
+
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if issubclass(SOLVERS[name], FixedStepSolver)])
+@pytest.mark.parametrize(
+    "settings", [{"leak": 1.0}, {"leak": 0.0, "fade": 0.5, "knots": 3}, {"knots": 3, "blend": "constant"}]
+)
+def test_a_push_makes_no_other_steps_of_the_rest(solver, settings):
+    """Not one bit without strength, and little with little: a splitting has no further part in either."""
+    torch.manual_seed(0)
+    model, images = tiny_model(solver=solver, steps=6, horizon=3.0, **settings), tiny_images(2)
+    still, faint, weak = (guided(model, images, 1, strength) for strength in (0.0, 1e-2, 2e-2))
+    assert torch.equal(still.guided, still.logits)
+    assert (still.change == 0).all()
+    torch.testing.assert_close(weak.shift / faint.shift, torch.full_like(weak.shift, 2.0), rtol=0.1, atol=0)
 
 
 def test_a_push_to_nowhere_is_refused():

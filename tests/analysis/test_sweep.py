@@ -5,7 +5,7 @@ import torch
 
 from odevit.analysis.sweep import accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.field import Dynamics, Field
-from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
+from odevit.solver import SOLVERS, Dopri5, FixedStepSolver, Way, make_solver
 from tests.model.tiny import tiny_model
 from tests.report.small import images
 
@@ -125,7 +125,7 @@ def test_the_ways_that_are_tried():
     assert {way.step for way in stretch_ways(own)} == {0.5}
     assert max(way.horizon for way in stretch_ways(own)) == 48.0
     assert {way.name for way in solver_ways(own)} == set(FIXED) - {"lie_trotter"}
-    assert accurate_way(own) == Way("dopri5", 12, 6.0)
+    assert accurate_way(own) == accurate_way(own.but(solver=Dopri5(rtol=1e-1))) == Way("dopri5", 12, 6.0)
     assert own in grid_ways(own)
     assert len(grid_ways(own)) == 20
 

@@ -17,7 +17,7 @@ from odevit.model import OdeStudentConfig, OdeViTConfig
 
 BASE = {
     "train": ["model=digits", "data=pictures", "train=digits", "train.batch_size=4", "out=out", "device=cpu"],
-    "distill": ["model=digits-vit", "data=pictures", "train=distill-digits", "phases=none", "train.batch_size=4"],
+    "distill": ["data=pictures", "train=distill-digits", "phases=none", "train.batch_size=4"],
     "eval": ["run", "data=pictures", "device=cpu"],
     "analyze": ["run", "data=pictures", "device=cpu", "out=out"],
     "explore": ["picture.png", "model=run"],

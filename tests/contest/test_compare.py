@@ -1,6 +1,7 @@
 """The same budget and the same batches for all; interrupted, failing and finished comparisons."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from odevit.cli.contending import COMPARE
 from odevit.contest import compare, running
 from odevit.contest.budget import NEAR, fit_to_budget, nearest, parameters_of
 from odevit.contest.comparing import Board
-from odevit.contest.entries import Plan, Terms
+from odevit.contest.earlier import changed_since, differences, read_old, recalled, terms_of
+from odevit.contest.entries import Entry, Plan, Terms
 from odevit.contest.qualities import SOLVERS_TRIED, hashed
 from odevit.contest.scoreboard import draw_cost, write_numbers, write_pictures
 from odevit.contest.standings import HEAD, cells
@@ -30,6 +32,8 @@ SMALL = (
 )
 SYSTEMS = [name for name in options("system") if name != "none"]
 ASKED = {"updates": 2, "device": "cpu", "images": 24, "overrides": SMALL}
+OTHERS = "vit/seed-0-old/measures.json"
+RECORDED = Path(__file__).parents[2] / "records/compare-cifar10"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,8 @@ def story(tmp_path_factory):
     """
     out, begun, original = tmp_path_factory.mktemp("compared"), [], running.run
     asked = {"systems": ["vit", "attractor", "ode-vit"], "seeds": 0, "out": out, **ASKED}
+    (out / OTHERS).parent.mkdir(parents=True)
+    (out / OTHERS).write_text("put aside by its owner")
 
     def strike(*_, **__):
         raise RuntimeError("the layers are on strike")
@@ -66,6 +72,25 @@ def story(tmp_path_factory):
 @pytest.fixture
 def compared(story):
     return story[0]
+
+
+@pytest.fixture
+def copied(compared, tmp_path):
+    """The folder of a comparison, to be changed."""
+    return shutil.copytree(compared, tmp_path / "copied")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The names of the runs that are trained from now on."""
+    names, original = [], running.run
+
+    def watched(task, command):
+        names.append(task.recipe.name)
+        return original(task, command)
+
+    monkeypatch.setattr(running, "run", watched)
+    return names
 
 
 def read(out):
@@ -149,17 +174,15 @@ def test_what_is_measured_is_what_the_system_has(compared):
     assert rows["vit"]["relative"] == 1.0
 
 
-def test_without_its_weights_a_system_is_timed_where_they_do_not_matter(compared, tmp_path):
+def test_without_its_weights_a_system_is_timed_where_they_do_not_matter(copied):
     """New weights spend what the old ones did, or nothing is said of their time."""
-    out = tmp_path / "without"
-    shutil.copytree(compared, out)
     for system in ("vit", "ode-vit"):
-        (out / system / "seed-0/model.safetensors").unlink()
-    measures = out / "ode-vit/seed-0/measures.json"
+        (copied / system / "seed-0/model.safetensors").unlink()
+    measures = copied / "ode-vit/seed-0/measures.json"
     found = json.loads(measures.read_text())
     measures.write_text(json.dumps({**found, "nfe": {"mean": 1.5, "max": 2.0}}))
-    compare(systems=["vit", "attractor", "ode-vit"], seeds=0, out=out, **ASKED)
-    assert {name for name, row in rows_of(out).items() if "milliseconds" in row} == {"vit", "attractor"}
+    compare(systems=["vit", "attractor", "ode-vit"], seeds=0, out=copied, **ASKED)
+    assert {name for name, row in rows_of(copied).items() if "milliseconds" in row} == {"vit", "attractor"}
 
 
 def test_every_file_is_there_and_the_table_is_the_json(compared):
@@ -195,22 +218,99 @@ def test_one_that_fails_says_why_and_does_not_stop_the_others(story):
     assert rows_of(out)["vit"]["failure"] is None
 
 
-def test_an_option_of_a_depth_is_for_those_that_have_it(tmp_path):
-    terms = Terms("digits", (*SMALL, "model.depth_options.iterations=7"), device="cpu")
+def test_who_joins_a_comparison_leaves_to_the_others_what_was_known_of_them(copied, trained):
+    """What was changed, times, failures, and a place in the command; what is not asked for is not trained."""
+    before, old = rows_of(copied), read(copied)
+    lost = {**before["vit"], "system": "tied", "failure": "no memory", "seeds": [{"seed": 0, "failure": "no memory"}]}
+    (copied / "comparison.json").write_text(json.dumps({**old, "rows": [*old["rows"], lost]}))
+    compare(systems=["strang", "attractor"], seeds=0, out=copied, **ASKED)
+    after = rows_of(copied)
+    assert trained == ["strang"]
+    assert [*after] == [*before, "tied", "strang"]
+    assert "systems=vit,attractor,ode-vit,tied,strang seeds=0 " in read(copied)["command"]
+    assert {name for name, row in after.items() if "milliseconds" in row} == {*before, "strang"}
+    assert read(copied)["reference"] == "vit"
+    assert [after[name]["changed"] for name in before] == [row["changed"] for row in before.values()]
+    assert after["tied"]["failure"] == "no memory"
+
+
+def test_what_is_begun_anew_has_nothing_of_the_old(copied):
+    """Not the systems that are not asked for now, nor what lies without a manifest; other people's files stay."""
+    (copied / "attractor/seed-0/notes.txt").write_text("mine")
+    shutil.copytree(RECORDED / "tied/seed-0", copied / "tied/seed-0")
+    compare(systems="vit", seeds=0, out=copied, parameters=4000, overwrite=True, **ASKED)
+    assert [*rows_of(copied)] == ["vit"]
+    assert rows_of(copied)["vit"]["params"] == pytest.approx(4000, rel=NEAR)
+    assert [path.name for path in (copied / "attractor/seed-0").iterdir()] == ["notes.txt"]
+    assert not any((*(copied / "ode-vit/seed-0").iterdir(), *(copied / "tied/seed-0").iterdir()))
+    assert (copied / OTHERS).exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"parameters": 4000}, "model.hidden_size: "),
+        ({"updates": 3}, "train.updates: 2, now 3"),
+        ({"images": 20}, "images: 24, now 20"),
+        ({"overrides": (*SMALL, "data.augmentation.flip=true")}, "data.augmentation.flip: False, now True"),
+        ({"overrides": (*SMALL, "model.leak=0.5")}, "model.leak: "),
+    ],
+)
+def test_runs_on_other_terms_are_not_taken_for_those_asked_for(copied, other, said):
+    """The terms are in the recipes, too: without comparison.json, nothing else tells."""
+    (copied / "comparison.json").unlink()
+    with pytest.raises(ConfigError) as caught:
+        compare(systems="attractor", seeds=0, out=copied, **{**ASKED, **other})
+    told = dict(problem.split(" holds a run on other terms ") for problem in caught.value.problems)
+    assert told.keys() == {str(copied / name / "seed-0") for name in ("vit", "attractor", "ode-vit")}
+    assert said in told[str(copied / "vit/seed-0")]
+
+
+def test_runs_on_the_same_terms_are_taken_without_a_table(copied, trained):
+    (copied / "comparison.json").unlink()
+    compare(systems="attractor", seeds=0, out=copied, **ASKED)
+    assert [*rows_of(copied)] == ["attractor", "ode-vit", "vit"]
+    assert trained == []
+
+
+def test_what_was_recorded_is_read_as_what_it_was():
+    """Recipes of an earlier version tell less, and lie elsewhere than where they were made."""
+    run = RECORDED / "vit/seed-0"
+    words = json.loads((run / "record.json").read_text())["command"].split()[2:]
+    assert changed_since(run, Entry("vit", 0, (*words, "data.source=moved/to/cifar10"), 1000)) == []
+    assert changed_since(run, Entry("vit", 0, (*words, "train.epochs=31"), 1000)) == ["train.epochs: 30, now 31"]
+    assert recalled(RECORDED, read_old(RECORDED))["vit"][0]["params"] == 499_363
+
+
+@pytest.mark.parametrize("key", ["model.depth_options.iterations", "depth.iterations"])
+def test_an_option_of_a_depth_is_for_those_that_have_it(tmp_path, key):
+    terms = Terms("digits", (*SMALL, f"{key}=7"), device="cpu")
     plan = Plan(terms, ["deq", "vit"], [0], tmp_path)
     (entry,) = plan.entries()
     assert entry.recipe().model_settings()["depth_options"]["iterations"] == 7
     assert list(plan.refused) == ["vit"]
     assert "unknown option 'iterations'" in plan.refused["vit"]
+    as_saved = {"settings": {**terms.numbers(), "words": [*SMALL, "depth.iterations=7"]}}
+    assert differences(terms_of(as_saved), terms.numbers()) == []
+
+
+def test_a_budget_that_cannot_be_met_is_refused_and_the_nearest_is_told(tmp_path):
+    refused = Plan(Terms("digits", SMALL, 10, device="cpu"), ["vit"], [0], tmp_path).refused["vit"]
+    assert refused.startswith("10 parameters cannot be met: the nearest vit has ")
+    nearest = int(re.search(r"parameters=(\d+)", refused)[1])
+    assert not Plan(Terms("digits", SMALL, nearest, device="cpu"), ["vit"], [0], tmp_path).refused
+
+
+def test_who_is_named_twice_takes_part_once(tmp_path):
+    plan = Plan(Terms("digits", SMALL, device="cpu"), ["vit", "vit"], [0, 0], tmp_path)
+    assert [(entry.system, entry.seed) for entry in plan.entries()] == [("vit", 0)]
 
 
 def test_seconds_are_those_of_the_runs_that_are_there(compared, tmp_path):
-    terms = Terms("digits", SMALL, device="cpu")
-    boards = [Board(Plan(terms, ["vit"], [0], out), ["vit"], "", 1) for out in (compared, tmp_path)]
-    shutil.copy(compared / "comparison.json", tmp_path)
-    for board in boards:
-        board.recall(board.plan.out)
-    assert [board.before for board in boards] == [read(compared)["seconds"]["total"], 0.0]
+    old = read_old(compared)
+    plan = Plan(Terms("digits", SMALL, device="cpu"), ["vit"], [0], tmp_path)
+    boards = [Board(plan, 1, recalled(out, old), old) for out in (compared, tmp_path)]
+    assert [board.before for board in boards] == [old["seconds"]["total"], 0.0]
 
 
 def test_names_in_a_figure_do_not_lie_over_each_other():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.data import Images, ImageStream, load_data, loading
+from odevit.data import Images, ImageStream, load_data, loading, make_batches
 from odevit.errors import ConfigError, OdeVitWarning
 from odevit.model.processor import square_processor
 from tests.model.tiny import tiny_model
@@ -87,6 +87,9 @@ def test_streams_name_unreadable_images_and_can_step_over_them(class_folders: Ma
     strict = load_data(folder, resident_limit_gb=0).test
     with pytest.raises(ValueError, match=r"cat/000\.png cannot be read .* set skip_unreadable=True"):
         strict[0]
+    for workers in (0, 1):  # in another process, too, it is one sentence
+        with pytest.raises(ValueError, match=r"\A\S*cat/000\.png cannot be read .*data.skip_unreadable=true\)\.\Z"):
+            list(make_batches(strict, 4, mean=[0.5] * 3, std=[0.5] * 3, num_classes=2, workers=workers))
     lenient = load_data(folder, resident_limit_gb=0, skip_unreadable=True).test
     assert isinstance(lenient, ImageStream)
     with pytest.warns(OdeVitWarning, match="the next image takes its place"):

@@ -132,10 +132,32 @@ def test_what_belongs_to_a_trajectory_is_refused(model, images):
         model(images, depth="equilibrium", horizon=3.0)
     with pytest.raises(ConfigError, match="belong to a trajectory"):
         model(images, depth="equilibrium", save="all")
-    with pytest.raises(ConfigError, match="no map of one step"):
+    with pytest.raises(ConfigError, match="dopri5 makes no map of one step; give solver=exponential_euler"):
         model(images, depth="equilibrium", solver="dopri5")
     with pytest.raises(ValueError, match="share no field"):
         tiny_model(depth="stacked")(images, depth="equilibrium")
+
+
+@torch.no_grad()
+def test_a_model_without_steps_of_its_own_comes_to_rest_in_those_that_are_given(images):
+    torch.manual_seed(0)
+    model = tiny_model(**RESTING | {"solver": "dopri5", "tolerance": 1e-6})
+    with pytest.raises(ConfigError, match=r"has 1 problem:\n.*give solver=exponential_euler"):
+        model(images, depth="equilibrium")
+    rest = model(images, depth="equilibrium", solver="exponential_euler")
+    assert rest.trajectory.ok
+    far = model(images, horizon=300.0)
+    torch.testing.assert_close(rest.logits, far.logits, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [True, "add"])
+def test_what_knows_the_time_for_ever_has_no_rest_point(images, kind):
+    settings = {**RESTING, "time_conditioned": kind}
+    asked, trained = tiny_model(**settings), tiny_model(**settings, depth="equilibrium").train()
+    with torch.no_grad(), pytest.raises(ConfigError, match=r"never ceases to know the time.*with depth='ode'"):
+        asked(images, depth="equilibrium")
+    with pytest.raises(ConfigError, match=r"has 1 problem:\n.*train a model without time_conditioned"):
+        trained(images)
 
 
 def test_a_depth_by_itself():
@@ -338,3 +360,15 @@ def test_a_compiled_field_has_the_same_implicit_gradient(donated):
     assert passes["forward"] > 0
     assert (passes["backward"] == 0) == donated
     torch.testing.assert_close(found, plain)
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "phantom", "unrolled"])
+def test_a_compiled_model_searches_outside_of_its_graphs(gradient, images):
+    options = {"gradient": gradient, "iterations": 40}
+    model, labels = tiny_model(**RESTING, depth="equilibrium", depth_options=options).train(), torch.arange(6) % 3
+    plain = torch.autograd.grad(model(images, labels).loss, list(model.parameters()))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    found = torch.autograd.grad(compiled(images, labels).loss, list(model.parameters()))
+    for a, b in zip(plain, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)

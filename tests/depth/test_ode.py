@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from odevit.depth import OdeDepth, StackedDepth
 from odevit.errors import ConfigError
 from odevit.field import VectorField
-from odevit.solver import Save, Way, solve
+from odevit.solver import Dopri5, Save, Way, solve
+from tests.model.tiny import tiny_images, tiny_model
 
 DIM, HEADS = 16, 2
 
@@ -78,6 +79,17 @@ def test_the_integration_can_be_changed_without_touching_the_depth():
     torch.testing.assert_close(depth(x0, depth.way.but("dopri5")).state, fine, rtol=1e-3, atol=1e-3)
     assert depth(x0, depth.way.but(horizon=2.0)).time == 2.0
     assert depth(x0).stats.steps == 8
+
+
+def test_its_own_solver_keeps_its_tolerance_when_it_is_named():
+    own = Way(Dopri5(rtol=1e-7, atol=1e-8), 4, 2.0)
+    assert own.but("dopri5", horizon=3.0) == Way(own.solver, 4, 3.0)
+    assert own.but(Dopri5()).method.rtol == Dopri5().rtol
+    assert own.but("tsit5").solver == "tsit5"
+    model, images = tiny_model(solver="dopri5", tolerance=1e-6), tiny_images()
+    named = model(images, solver="dopri5")
+    assert named.stats == model(images).stats
+    assert named.stats.nfe > tiny_model(solver="dopri5")(images, solver="dopri5").stats.nfe
 
 
 @pytest.mark.parametrize("horizon", [0, -1.0, float("nan")])

@@ -107,6 +107,24 @@ def test_it_can_be_repeated_more_or_less_often_where_nothing_was_learned_for_a_n
         tiny_model(depth="tied", knots=2, depth_options={"rank": 2})
 
 
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [
+        ({"scaling": "layerscale"}, "scaling.factors"),
+        ({"scaling": "rezero"}, "scaling.factors"),
+        ({"block": "rk2_gated"}, "block.gate"),
+        ({"rank": 2}, "field.changes"),
+        ({"rank": 0, "scaling": "recursion"}, "scaling.factors, field.changes"),
+    ],
+)
+@pytest.mark.parametrize("depth", ["ode", "equilibrium"])
+def test_no_other_depth_drops_what_it_has_learned_beside_the_block(options, own, depth):
+    model = tiny_model(depth="tied", leak=1.0, depth_options=options)
+    with pytest.raises(ValueError, match=rf"not those of one field alone \({own}\); it can only be what it was"):
+        model(tiny_images(), depth=depth)
+    assert model(tiny_images(), depth="tied").trajectory.ok
+
+
 def test_dense_layers_see_all_earlier_states(x0):
     torch.manual_seed(0)
     dense = DenseDepth(lambda: VectorField(DIM, 2, 1.0).double(), Way("euler", 3, 1.0)).double()

@@ -14,6 +14,8 @@ from transformers import (
 )
 
 from odevit import OdeStudent, OdeStudentConfig, load
+from odevit.cli import evaluate
+from odevit.data import load_data
 from odevit.distill import Teacher
 from odevit.distill import teacher as teacher_module
 from odevit.distill.alignment import Alignment
@@ -29,6 +31,7 @@ from odevit.train.compose import compose_recipe
 from odevit.train.life import run
 from odevit.train.splits import read_data
 from odevit.train.trainer import OdeViTTrainer
+from tests.model.zoo import make
 from tests.train.start import words
 
 SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128, "train.log_every": 10}
@@ -297,12 +300,44 @@ def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):
     assert moved["vit.embeddings.cls_token"] < moved[last]
 
 
+@pytest.mark.parametrize("with_head", [True, False])
+@pytest.mark.parametrize("name", ["vit-classifier", "dinov2-classifier"])
+def test_rates_rise_with_the_layers_also_of_a_body_that_has_no_head_yet(name, with_head, tmp_path):
+    model = make(name)
+    (model if with_head else model.base_model).save_pretrained(tmp_path / "teacher")
+    task = PretrainedTask(compose_recipe(words({"teacher": tmp_path / "teacher", "train.layer_decay": 0.5, **SMALL})))
+    task.build()
+    rates = {parameter: task.rate_of(parameter) for parameter, _ in task.network.named_parameters()}
+    layers = task.network.way.steps
+    assert set(rates.values()) == {0.5**layer for layer in range(layers + 1)}
+    assert all(rate == 0.5**layers for parameter, rate in rates.items() if "embeddings" in parameter)
+    assert all(rate == 1 for parameter, rate in rates.items() if "classifier" in parameter)
+
+
+def test_a_head_of_other_classes_is_a_new_one(vit, tmp_path):
+    """As many classes do not make them the same: with their names, a training goes on where the last one ended."""
+    train = {"teacher": vit, "head_only": True, "train.updates": 1, "train.learning_rate": 0, **SMALL}
+    first = train_pretrained(compose_recipe(words({**train, "out": tmp_path / "first"})))
+    again = train_pretrained(compose_recipe(words({**train, "teacher": first, "out": tmp_path / "again"})))
+    given, drawn, kept = (load_file(run / "model.safetensors")["classifier.weight"] for run in (vit, first, again))
+    assert not torch.equal(given, drawn), "LABEL_0, ... say nothing of digits"
+    assert torch.equal(drawn, kept)
+
+
 def test_only_the_head_moves_at_first(vit, tmp_path):
     settings = {"teacher": vit, "out": tmp_path / "run", "train.head_first": 1.0, **SMALL}
     folder = train_pretrained(compose_recipe(words(settings)))
     before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"classifier.weight", "classifier.bias"}
+
+
+def test_a_student_of_a_teacher_without_a_processor_remembers_the_pixels_it_has_seen(vit, tmp_path):
+    ViTForImageClassification.from_pretrained(vit).save_pretrained(tmp_path / "teacher")
+    folder = distill(teacher=tmp_path / "teacher", compare=False, out=tmp_path / "run", **SMALL)
+    student = load(folder)
+    assert student.config.image_mean == pytest.approx(list(load_data("digits").mean), rel=1e-3)
+    assert evaluate(folder, limit=8)[0].score.images == 8
 
 
 def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypatch):

@@ -183,6 +183,8 @@ def test_a_cache_is_kept_or_refused(tmp_path):
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="holds features of another teacher, other images or other layers"):
         cache_features(teacher, [pixels + 1], tmp_path, samples=4)
+    with pytest.raises(ValueError, match="other images"):  # wherever in their row they are
+        cache_features(teacher, [pixels[:3], pixels[3:] + 1], tmp_path, samples=4)
     other = Teacher(make("deit"))
     assert fingerprint(other) != fingerprint(teacher)
     with pytest.raises(ValueError, match="were made by another teacher"):

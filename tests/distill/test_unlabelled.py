@@ -6,7 +6,7 @@ import torch
 from datasets import Dataset, Features, Image
 from PIL import Image as Picture
 
-from odevit.data import Images, ImageStream, load_data, with_unlabelled
+from odevit.data import Images, ImageStream, find_source, load_data, with_unlabelled
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from tests.distill.test_phases import recipe, vit  # noqa: F401 (a fixture)
@@ -29,6 +29,18 @@ def test_every_picture_of_a_folder_is_trained_on_but_none_that_is_measured_on(tm
     assert sorted(added.float().mean((1, 2, 3)).tolist()) == [10, 10, 10, 20, 20]
     assert torch.equal(both.train.pixels[: len(data.train)], data.train.pixels)
     assert (both.validation, both.test) == (data.validation, data.test)
+
+
+def test_images_of_the_data_are_not_taken_again(tmp_path):
+    for name, grey in (("cat", 10), ("dog", 20)):
+        save_pictures(tmp_path / "all" / "labelled" / name, 12, grey)
+    save_pictures(tmp_path / "all" / "more", 3, 30)
+    folder = tmp_path / "all" / "labelled"
+    data, own = load_data(folder, image_size=10), find_source(folder).files
+    both = with_unlabelled(data, [tmp_path / "all"], lambda: data, known=own)
+    assert both.train.pixels[len(data.train) :].unique().tolist() == [30]
+    with pytest.raises(ValueError, match="no images to train on but those of the data; expected files"):
+        with_unlabelled(data, [folder], lambda: data, known=own)
 
 
 def test_parquet_files_need_no_labels(tmp_path):

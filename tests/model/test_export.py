@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit import export_onnx, export_program
+from odevit import export_onnx, export_program, load
 from odevit.solver import SOLVERS, FixedStepSolver
 from tests.model.tiny import tiny_images, tiny_model
 
@@ -69,6 +69,16 @@ def test_inductor_agrees_forwards_and_backwards():
 def test_export_wants_a_model_that_is_not_training():
     with pytest.raises(ValueError, match=r"call model.eval\(\)"):
         export_program(tiny_model().train())
+
+
+def test_what_an_equilibrium_is_told_to_do_can_be_exported(tmp_path):
+    model = tiny_model(depth="equilibrium", leak=1.0)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"no fixed graph.*odevit.load\(folder, depth='ode'\)"):
+        export_program(model)
+    images = tiny_images()
+    exported = export_program(load(tmp_path, depth="ode")).module()(images)
+    torch.testing.assert_close(exported, model(images, depth="ode").logits, rtol=1e-5, atol=1e-5)
 
 
 def test_onnx_refuses_adaptive_solvers_with_a_sentence(tmp_path):

@@ -11,6 +11,7 @@ from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
 from odevit.train import Recipe
 from odevit.train.compose import compose_recipe, options
+from tests.model.tiny import tiny_model
 
 
 @pytest.mark.parametrize("name", options("experiment"))
@@ -173,8 +174,65 @@ def test_labels_are_counted_for_whoever_learns_from_them():
 
 @pytest.mark.parametrize("name", options("system"))
 def test_every_system_is_a_sound_recipe_that_draws_what_its_own_file_says(name):
-    """Whatever the training would draw: ways are a part of the system. What is typed still comes last."""
+    """Whatever the training would draw: ways are a part of the system. What is typed comes last, if there are any."""
     recipe = compose_recipe([f"system={name}", "experiment=fast/cifar10", "data=digits"])
     recipe.check()
     assert (recipe.train.steps == [6, 12, 12, 12, 24, 24]) is (name == "none")
-    assert compose_recipe([f"system={name}", "train.steps=[3]"]).train.steps == [3]
+    if DEPTHS[recipe.model_settings().get("depth", "ode")].has_trajectory:
+        assert compose_recipe([f"system={name}", "train.steps=[3]"]).train.steps == [3]
+    else:
+        with pytest.raises(ConfigError, match=r"train.steps: depth=\w+ follows no trajectory.*; leave it out"):
+            compose_recipe([f"system={name}", "train.steps=[3]"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["teacher=X", "model.image_size=96", "depth=tied"], "depth: teacher='X' keeps the shape that it has"),
+        (["teacher=X", "train.steps=[3]"], "train.steps: a pretrained ViT goes one way; leave it out"),
+        (["teacher=X", "init_from=Y"], "init_from: training starts from the teacher"),
+        (["system=tied", "train.solvers=[rk4]"], "train.solvers: depth=tied follows no trajectory"),
+    ],
+)
+def test_what_nobody_would_hear_is_refused(words, said):
+    with pytest.raises(ConfigError) as refused:
+        compose_recipe(words)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["init_from=X", "head_only=true", "train.layer_decay=0.5", "model.hidden_size=64", "depth=tied"],
+)
+def test_a_student_does_not_hear_of_other_trainings(word):
+    with pytest.raises(ConfigError, match=rf"{word.partition('=')[0]}: .*; leave it out"):
+        compose_distillation(["teacher=X", word])
+    assert compose_distillation(["model.hidden_size=64"]).model.hidden_size == 64, "a teacher that is trained here"
+
+
+@pytest.mark.parametrize(
+    "word", ["unlabelled=X", "features=X", "train.horizons=[2]", "phases=default", "knots=2", "student.leak=1"]
+)
+def test_the_student_of_an_equation_hears_of_steps_alone(word, tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=rf"{word.partition('=')[0]}: .*; leave it out"):
+        compose_distillation([f"teacher={tmp_path}", word])
+    assert compose_distillation([f"teacher={tmp_path}", "phases=none", "train.steps=[2]"]).train.steps == [2]
+
+
+def test_options_of_a_students_attention_are_a_table():
+    recipe = compose_distillation(["teacher=X", "student.attention=hopfield", "student.attention_options={updates: 2}"])
+    assert recipe.student_config().attention_options == {"updates": 2}
+
+
+def test_a_bound_stops_no_training_in_phases():
+    assert any(
+        "stopping.bound has no meaning with phases" in problem
+        for problem in compose_distillation(["teacher=X", "stopping.bound=curvature"]).problems()
+    )
+
+
+def test_the_home_folder_may_be_typed(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compose_recipe(["teacher=~/vit"]).teacher == str(tmp_path / "vit")
+    assert compose_recipe(["init_from=~/run"]).init_from == str(tmp_path / "run")

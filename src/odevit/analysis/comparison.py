@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,7 +38,8 @@ def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
     - `recurrent`: the model's own step, again and again, for eight horizons.
     - `equilibrium`: the fixed point of that step, by Anderson's method.
 
-    Where there is an attractor, the last two agree; the first agrees as far as T is long and the steps are fine.
+    Where there is an attractor, the last two agree; the first agrees as far as T is long and the steps are fine. A
+    field that knows the time for ever has no rest point: then the third is where the second ends, and not settled.
 
     Args:
         model: in evaluation mode (see `untouched`).
@@ -47,8 +49,10 @@ def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
     accurate, fixed = ("dopri5", own.solver) if own.is_fixed else (own.solver, "exponential_euler")
     equation = model.depth(x0, own.but(solver=accurate, steps=1))
     recurrence = model.depth(x0, own.but(solver=fixed).times(FAR))
-    # Around the field as it is: no copy of its weights.
-    rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed), tolerance=NEAR)(x0)
+    if model.field.autonomous_from == math.inf:
+        rest = replace(recurrence, failure="What moves for ever has no rest point.")
+    else:  # around the field as it is: no copy of its weights
+        rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed), tolerance=NEAR)(x0)
 
     def view(solution: Solution) -> View:
         alike = torch.full((len(x0),), solution.stats.nfe, device=x0.device)

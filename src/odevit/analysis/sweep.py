@@ -76,7 +76,7 @@ def solver_ways(own: Way) -> list[Way]:
 
 def accurate_way(own: Way) -> Way:
     """The same equation to a tolerance: does the accuracy survive a more accurate solver? (Ott et al. 2021)."""
-    return own.but(solver=ACCURATE)
+    return replace(own, solver=ACCURATE)  # not `but`, which takes a model's own one with its tolerance
 
 
 def grid_ways(own: Way) -> list[Way]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odevit.contest.earlier import Results, clear, differences, on_other_terms, read_old, recalled, refusal, terms_of
 from odevit.contest.entries import Entry, Plan, Terms, all_systems
 from odevit.contest.qualities import milliseconds, spends_the_same
-from odevit.contest.running import RECORD, WEIGHTS, begun, finished, result_of, run_all
-from odevit.contest.scoreboard import JSON, write_numbers, write_pictures
+from odevit.contest.running import WEIGHTS, begun, finished, run_all
+from odevit.contest.scoreboard import write_numbers, write_pictures
 from odevit.contest.standings import row_of
 from odevit.errors import ConfigError, Expected, number, unknown_name, whole, writable
 from odevit.train.compose import word
-from odevit.train.folder import RunFolder
 from odevit.train.recipe import device_problems
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, evaluation_batches
@@ -79,19 +78,25 @@ def compare(
         device=device,
     )
     folder = Path(out)
-    check(terms, names, numbers, folder, processes, overwrite)
-    began, plan = time.perf_counter(), Plan(terms, names, numbers, folder)
-    say(*plan.said, f"{len(names)} systems x {len(numbers)} seeds, {plan.budget:,} parameters each -> {folder}")
-    entries = plan.entries()
+    old = {} if overwrite else read_old(folder)
+    check(terms, names, numbers, folder, processes, old)
+    began, found = time.perf_counter(), {} if overwrite else recalled(folder, old)
+    # Of all that the page will show, so that what others asked for keeps its changes, its time and its place.
+    plan = Plan(terms, [*found, *names], [*numbers, *(seed for results in found.values() for seed in results)], folder)
     if overwrite:
-        for entry in entries:
-            RunFolder(entry.recipe().folder).clear()
+        clear(folder)
+    elif problems := on_other_terms(plan):
+        raise ConfigError("the comparison", problems)
+    say(
+        *plan.said,
+        f"{len(plan.systems)} systems x {len(plan.seeds)} seeds, {plan.budget:,} parameters each -> {folder}",
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    board = Board(plan, names, command_of(terms, names, numbers, folder, processes), processes)
-    board.recall(folder)
-    left = [entry for entry in entries if not board.has(entry)]
-    if len(left) < len(entries):
-        say(f"{len(entries) - len(left)} of {len(entries)} runs are finished already")
+    board = Board(plan, processes, found, old)
+    asked = [entry for entry in plan.entries() if entry.system in names and entry.seed in numbers]
+    left = [entry for entry in asked if not board.has(entry)]
+    if len(left) < len(asked):
+        say(f"{len(asked) - len(left)} of {len(asked)} runs are finished already")
     try:
         board.write(began)
         for count, (entry, result) in enumerate(run_all(left, processes), start=1):
@@ -106,7 +111,7 @@ def compare(
 
 
 def check(
-    terms: Terms, systems: Sequence[str], seeds: Sequence[int], folder: Path, processes: int, overwrite: bool
+    terms: Terms, systems: Sequence[str], seeds: Sequence[int], folder: Path, processes: int, old: Mapping[str, Any]
 ) -> None:
     """Everything that is wrong with what was asked, before the first minute of work."""
     known = all_systems()
@@ -127,55 +132,26 @@ def check(
     ]
     if len(terms.length) > 1:
         problems.append(f"{' and '.join(terms.length)} were given; expected one of updates=, epochs= and seconds=")
-    old = None if overwrite else read_old(folder)
-    if old is not None and (changed := differences(old.get("settings", {}), terms.numbers())):
-        problems.append(
-            f"{folder} holds a comparison on other terms ({', '.join(changed)}); give the same, another out=, or "
-            "overwrite=true to begin anew"
-        )
+    if old and (changed := differences(terms_of(old), terms.numbers())):
+        problems.append(refusal(f"{folder} holds a comparison", changed))
     if problems:
         raise ConfigError("the comparison", problems)
-
-
-def read_old(folder: Path) -> dict[str, Any] | None:
-    """The comparison that a folder holds, if it does."""
-    file = folder / JSON
-    try:
-        content = json.loads(file.read_text()) if file.exists() else None
-    except ValueError as error:
-        raise ValueError(f"{file} cannot be read ({error}); remove it: the runs beside it are kept") from error
-    return content if isinstance(content, dict) else None
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What two sets of terms disagree in: `parameters: 1000, now 2000`."""
-    return [f"{key}: {old.get(key)}, now {value}" for key, value in new.items() if old.get(key) != value]
 
 
 class Board:
     """The results so far, and what is written of them."""
 
-    def __init__(self, plan: Plan, systems: Sequence[str], command: str, processes: int) -> None:
-        self.plan, self.command, self.processes = plan, command, processes
-        self.systems, self.about = list(systems), all_systems()
-        self.results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in systems}
+    def __init__(self, plan: Plan, processes: int, found: Results, old: Mapping[str, Any]) -> None:
+        self.plan, self.processes, self.about = plan, processes, all_systems()
+        self.results = {system: dict(found.get(system, {})) for system in plan.systems}
         self.milliseconds: dict[str, float] = {}
-        self.before = 0.0
-
-    def recall(self, folder: Path) -> None:
-        """Take what earlier calls have finished, those systems and seeds included that are not asked for now."""
-        for path in sorted(folder.glob("*/seed-*/measures.json")):
-            system, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
-            if (path.parent / RECORD).exists() and system in self.about:
-                self.results.setdefault(system, {})[seed] = result_of(path.parent)
-        for system in self.results:
-            if system not in self.systems:
-                self.systems.append(system)
-        if any(self.results.values()):  # of a comparison that is begun anew nothing is left, its seconds neither
-            self.before = (read_old(folder) or {}).get("seconds", {}).get("total", 0.0)
+        # Of a comparison that is begun anew nothing is left, its seconds neither.
+        self.before = old.get("seconds", {}).get("total", 0.0) if found else 0.0
 
     def has(self, entry: Entry) -> bool:
-        return entry.seed in self.results[entry.system]
+        """Whether an entry is finished; what failed is tried again."""
+        result = self.results[entry.system].get(entry.seed)
+        return result is not None and not result["failure"]
 
     def take(self, entry: Entry, result: dict[str, Any]) -> None:
         self.results[entry.system][entry.seed] = result
@@ -189,7 +165,7 @@ class Board:
         size = TIMED[device.type]
         batches = evaluation_batches(self.plan.data, "test", size, limit=size, device=device)
         pixels, models = next(iter(batches))["pixel_values"], {}
-        for system in self.systems:
+        for system in self.plan.systems:
             done = sorted(seed for seed, result in self.results[system].items() if not result["failure"])
             if not done or system not in self.plan.changes:
                 continue
@@ -208,15 +184,15 @@ class Board:
         """The content of comparison.json."""
         device = choose_device(self.plan.terms.device)
         reference = REFERENCE if REFERENCE in self.milliseconds else next(iter(self.milliseconds), "")
-        rows = [self.row(system, reference) for system in self.systems]
+        rows = [self.row(system, reference) for system in self.plan.systems]
         hashes: dict[int, set[str]] = {}
         for seed in (seed for row in rows for seed in row["seeds"] if "batches" in seed):
             hashes.setdefault(seed["seed"], set()).add(seed["batches"])
         memory = next((row["memory"]["how"] for row in rows if "memory" in row), "not measured")
         return {
-            "command": self.command,
+            "command": command_of(self.plan, self.processes),
             "settings": self.plan.terms.numbers(),
-            "seeds": sorted({seed["seed"] for row in rows for seed in row["seeds"]} | {*self.plan.seeds}),
+            "seeds": self.plan.seeds,
             "parameters": self.plan.budget,
             "classes": self.plan.data.num_classes,
             "test_images": len(self.plan.data.test),
@@ -259,18 +235,19 @@ def as_list(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | int) else list(value)
 
 
-def command_of(terms: Terms, systems: Iterable[str], seeds: Iterable[int], out: Path, processes: int) -> str:
+def command_of(plan: Plan, processes: int) -> str:
     """The command that makes this comparison."""
+    terms = plan.terms
     keys: dict[str, Any] = {
-        "systems": ",".join(systems),
-        "seeds": ",".join(map(str, seeds)),
+        "systems": ",".join(plan.systems),
+        "seeds": ",".join(map(str, plan.seeds)),
         "data": terms.data,
         "parameters": terms.parameters,
         **terms.length,
         "images": terms.images,
         "processes": processes,
         "device": terms.device,
-        "out": out,
+        "out": plan.out,
     }
     typed = [f"{key}={word(value)}" for key, value in keys.items() if value is not None]
     return shlex.join(["odevit", "compare", *typed, *terms.words])

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odevit.contest.budget import fit_to_budget, parameters_of
+from odevit.contest.budget import NEAR, fit_to_budget, near, parameters_of
 from odevit.data import DataSet
 from odevit.errors import ConfigError
 from odevit.model import OdeViTConfig
 from odevit.train.chosen import fitted
 from odevit.train.classifier import settings_for
-from odevit.train.compose import compose_recipe, options, word
+from odevit.train.compose import DEPTH_OPTIONS, compose_recipe, depth_words, options, word
 from odevit.train.recipe import Recipe
 from odevit.train.splits import read_data
 
-OF_A_DEPTH = "model.depth_options."
-"""How words begin that have no meaning before a system is named."""
+OF_A_DEPTH = f"{DEPTH_OPTIONS}."
+"""How words begin, in the keys of the model, that have no meaning before a system is named."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Terms:
     device: str = "auto"
 
     def numbers(self) -> dict[str, Any]:
-        return {**asdict(self), "words": list(self.words)}
+        return {**asdict(self), "words": depth_words(self.words)}
 
 
 class Plan:
@@ -68,15 +68,16 @@ class Plan:
 
     Args:
         terms: what they have in common.
-        systems: by name.
+        systems: by name; whatever is named twice counts once, as does a seed.
         seeds: of each.
         out: the folder in which every entry has one of its own.
     """
 
     def __init__(self, terms: Terms, systems: Sequence[str], seeds: Sequence[int], out: Path) -> None:
-        self.terms, self.seeds, self.out = terms, seeds, out
+        self.terms, self.out = terms, out
+        self.systems, self.seeds = list(dict.fromkeys(systems)), sorted({*seeds})
         length = [f"train.{key}={word(value)}" for key, value in terms.length.items()]
-        given = [f"data={terms.data}", *terms.words, *length, f"device={terms.device}"]
+        given = depth_words([f"data={terms.data}", *terms.words, *length, f"device={terms.device}"])
         # What is an option of some depth is for the systems that have it; the others refuse it by themselves.
         base = fitted([word for word in given if not word.startswith(OF_A_DEPTH)], compose_recipe)
         base.recipe.check()
@@ -84,9 +85,8 @@ class Plan:
         self.data: DataSet = read_data(base.recipe, OdeViTConfig(**base.recipe.model_settings()).image_size)
         self.budget = terms.parameters or parameters_of(settings_for(base.recipe.model_settings(), self.data))
         self.changes: dict[str, dict[str, Any]] = {}
-        self.parameters: dict[str, int] = {}
         self.refused: dict[str, str] = {}
-        for system in systems:
+        for system in self.systems:
             try:
                 self._fit(system)
             except ValueError as error:
@@ -96,8 +96,14 @@ class Plan:
         recipe = compose_recipe([*self.common, f"system={system}"])
         recipe.check()
         settings = settings_for(recipe.model_settings(), self.data)
-        self.changes[system] = changes = fit_to_budget(settings, self.budget)
-        self.parameters[system] = parameters_of({**settings, **changes})
+        changes = fit_to_budget(settings, self.budget)
+        count = parameters_of({**settings, **changes})
+        if not near(count, self.budget):
+            raise ValueError(
+                f"{self.budget:,} parameters cannot be met: the nearest {system} has {count:,}, expected one within "
+                f"{NEAR:.0%}; type parameters={count}, or leave {system} out"
+            )
+        self.changes[system] = changes
 
     def entries(self) -> list[Entry]:
         """Every system with the first seed, then with the second: an interrupted comparison has all of them."""
@@ -107,7 +113,7 @@ class Plan:
         own = [f"model.{key}={word(value)}" for key, value in self.changes[system].items()]
         place = [f"name={system}", f"seed={seed}", f"out={self.out / system / f'seed-{seed}'}"]
         words = (*self.common, f"system={system}", *own, *place)
-        return Entry(system, seed, words, self.terms.images)
+        return Entry(system, seed, words, min(self.terms.images, len(self.data.test)))
 
 
 def all_systems() -> dict[str, str]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from odevit.data.augment.policy import Augmentation
 from odevit.data.images import Images, ImageStream
@@ -171,8 +172,8 @@ class StreamBatches(Batches):
         order = self.plan.order(epoch, blocks=self.images.records.blocks)
         chosen = [self.plan.samples_at(self.plan.positions(number), order) for number in numbers]
         on_cuda = self.device.type == "cuda"
-        loader: DataLoader[tuple[Tensor, int]] = DataLoader(
-            self.images,
+        loader: DataLoader[Any] = DataLoader(
+            _Told(self.images),
             batch_sampler=[samples.tolist() for samples in chosen],
             num_workers=self.workers,
             collate_fn=partial(_collate, (self.images.channels, *self.images.size)),
@@ -180,14 +181,35 @@ class StreamBatches(Batches):
             generator=torch.Generator().manual_seed(self.plan.seed),
             pin_memory=on_cuda,  # lets the copy run beside the model
         )
-        for number, samples, (pixels, labels) in zip(numbers, chosen, loader, strict=True):
-            pixels, labels = (tensor.to(self.device, non_blocking=on_cuda) for tensor in (pixels, labels))
+        for number, samples, found in zip(numbers, chosen, loader, strict=True):
+            if isinstance(found, ValueError):
+                raise found
+            pixels, labels = (tensor.to(self.device, non_blocking=on_cuda) for tensor in found)
             positions = self.plan.positions(number, self.device)
             yield self._finish(pixels, labels, epoch, positions, samples.to(self.device))
 
 
-def _collate(shape: tuple[int, ...], pairs: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class _Told(Dataset[Any]):
+    """Images, or what is wrong with one: raised in a worker, a sentence would arrive with that one's traceback."""
+
+    images: ImageStream
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int] | ValueError:
+        try:
+            return self.images[index]
+        except ValueError as error:
+            return ValueError(str(error))  # without its cause, which may not travel between processes
+
+
+def _collate(shape: tuple[int, ...], pairs: list[Any]) -> tuple[Tensor, Tensor] | ValueError:
     """Stack (pixels, label) pairs; the shape of an image is given, as a batch may be empty."""
+    for found in pairs:
+        if isinstance(found, ValueError):
+            return found
     pixels = torch.empty(len(pairs), *shape, dtype=torch.uint8)
     for row, (image, _) in enumerate(pairs):
         pixels[row] = image

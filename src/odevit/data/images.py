@@ -114,7 +114,9 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
             except UNREADABLE as error:
                 problem = f"{self.records.name(at)} cannot be read ({error})"
                 if not self.skip_unreadable:
-                    raise ValueError(f"{problem}. Replace it, or set skip_unreadable=True.") from error
+                    raise ValueError(
+                        f"{problem}. Replace it, or set skip_unreadable=True (typed: data.skip_unreadable=true)."
+                    ) from error
                 warnings.warn(f"{problem}; the next image takes its place", OdeVitWarning, stacklevel=2)
         raise ValueError(f"none of the {len(self)} images can be read; check the files.")
 

@@ -152,3 +152,8 @@ class Source:
     classes: tuple[str, ...]
     parts: Mapping[str, Records]
     facts: tuple[object, ...]
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files here that it is read from."""
+        return frozenset(str(fact[0]) for fact in self.facts if isinstance(fact, tuple))

@@ -12,7 +12,7 @@ Local files do not go through `load_dataset("imagefolder")` or `("parquet")`: bo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -79,16 +79,19 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
     return _hub_source(text, image_column, label_column, otherwise)
 
 
-def find_pictures(folder: Path) -> Records:
+def find_pictures(folder: Path, known: Collection[str] = ()) -> Records:
     """Every picture of a folder, at any depth, or of its parquet files. Nobody asks for their labels, which are 0.
 
-    Parts that are named as test or validation parts are left out: what is measured on must not be trained on.
+    Parts that are named as test or validation parts are left out, and so are the files `known`, those of the data
+    itself: what is measured on must not be trained on.
     """
     from datasets import Dataset
 
     if not folder.is_dir():
         raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
-    files = [path for path in sorted(folder.rglob("*")) if _is_for_training(path.relative_to(folder))]
+    folder = folder.resolve()
+    every = [path for path in sorted(folder.rglob("*")) if _is_for_training(path.relative_to(folder))]
+    files = [path for path in every if str(path) not in known]
     tables, pictures = [path for path in files if path.suffix == ".parquet"], [*filter(_is_picture, files)]
     if tables:
         columns = _parquet_features(_open_parquet(tables[0]).schema_arrow).items()
@@ -98,7 +101,8 @@ def find_pictures(folder: Path) -> Records:
         return _parquet_records(tables, images[0], None)
     if not pictures:
         raise ValueError(
-            f"unlabelled={str(folder)!r} holds no images to train on; expected files ending in "
+            f"unlabelled={str(folder)!r} holds no images to train on"
+            f"{' but those of the data' if len(files) < len(every) else ''}; expected files ending in "
             f"{' '.join(sorted(SUFFIXES))}, or parquet files"
         )
     dataset = Dataset.from_dict({"image": [str(path) for path in pictures], "label": np.zeros(len(pictures), int)})

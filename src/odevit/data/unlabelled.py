@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -26,6 +26,7 @@ def with_unlabelled(
     folders: Sequence[str | Path],
     stream: Callable[[], DataSet],
     *,
+    known: Collection[str] = (),
     processor: BaseImageProcessor | None = None,
     skip_unreadable: bool = False,
     resident_limit_gb: float = 4.0,
@@ -36,9 +37,10 @@ def with_unlabelled(
         data: in memory, or streamed.
         folders: pictures at any depth, or parquet files.
         stream: gives the same data as streams, for when everything together is too large for memory.
+        known: files of the data itself, which are not taken a second time.
         processor, skip_unreadable, resident_limit_gb: as in `load_data`.
     """
-    records = JoinedRecords([find_pictures(Path(folder).expanduser()) for folder in folders])
+    records = JoinedRecords([find_pictures(Path(folder).expanduser(), known) for folder in folders])
     decoder = Decoder(data.image_size, processor=processor)
     count = len(records) + len(data.train) + len(data.validation) + len(data.test)
     fits = count * decoder.channels * data.image_size**2 <= resident_limit_gb * 2**30

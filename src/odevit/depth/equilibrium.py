@@ -126,14 +126,17 @@ class EquilibriumDepth(Depth):
         if horizon is not None:
             refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
         most = self.iterations if steps is None else steps
-        return Way(self.way.solver if solver is None else solver, most, most * self.way.step)
+        return self.way.but(solver, most, most * self.way.step, "uniform")
 
+    # What a search does next hangs on what it has found, and the gradient that it hands on is made in a hook. A model
+    # that is compiled does this part as it is written; a field that is compiled by itself stays so.
+    @torch.compiler.disable
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
         way = way or self.choose(None, None, None)
         learning = torch.is_grad_enabled()
         self._refuse(way, options, learning)
-        method, to, search = way.method, self._approach(), SEARCHES[self.search]
+        method, to, search = way.method, self._approach(way), SEARCHES[self.search]
         assert isinstance(method, FixedStepSolver)  # others are refused
         dynamics = self.field.dynamics(x0)  # once: dropout has one mask for the whole search
         drawn = any(module.draws for module in self.field.modules() if isinstance(module, Branch))
@@ -198,7 +201,10 @@ class EquilibriumDepth(Depth):
         return f"the rest point of {self.field.describe()}"
 
     def export_problem(self, way: Way) -> str | None:
-        return "the search for a rest point has no fixed graph, it goes on until one is found; export with depth='ode'"
+        return (
+            "the search for a rest point has no fixed graph, it goes on until one is found; export the same weights as "
+            "an equation, odevit.load(folder, depth='ode')"
+        )
 
     def _with_gradient(self, step: Map, x: Tensor, calm: Tensor, way: Way, tolerance: float) -> Tensor:
         """x*, with the gradient that was chosen."""
@@ -228,25 +234,28 @@ class EquilibriumDepth(Depth):
             f"{float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
         )
 
-    def _approach(self) -> Way:
+    def _approach(self, way: Way) -> Way:
         """How to come near: coarsely, or, where the field knows the time, in the model's steps until it no longer does.
 
         An equation that moves in time has to be followed on its way: only what is left of it at the end has a rest.
+        A solver that chooses its own steps has none to be coarse in, and the one of `way` makes them.
         """
-        own, since = self.way, self.field.autonomous_from
-        if not 0.0 < since < math.inf:
+        own, since = self.way if self.way.is_fixed else self.way.but(way.solver), self.field.autonomous_from
+        if since == 0.0:
             return own.but(steps=WARM_UP)
         steps = max(own.steps, math.ceil(since / own.step - 1e-9))
         return own.but(steps=steps, horizon=steps * own.step)
 
     def _refuse(self, way: Way, options: dict[str, Any], learning: bool) -> None:
-        problems = [
-            f"{method.__name__} makes no map of one step; give model.solver=exponential_euler, which makes one"
-            for method in {type(self.way.method), type(way.method)}
-            if not issubclass(method, FixedStepSolver)
-        ]
-        moving = 0.0 < self.field.autonomous_from < math.inf
-        if moving and learning and self.field.training and self.gradient != "unrolled":
+        problems, since = [], self.field.autonomous_from
+        if not way.is_fixed:
+            problems.append(f"{way.name} makes no map of one step; give solver=exponential_euler, which makes one")
+        if since == math.inf:
+            problems.append(
+                "its field never ceases to know the time (time_conditioned does that), and what moves for ever has no "
+                "rest point; follow it with depth='ode', or train a model without time_conditioned"
+            )
+        if 0.0 < since < math.inf and learning and self.field.training and self.gradient != "unrolled":
             problems.append(
                 "the weights of this field move in time, and only the last ones are there at rest: the others would "
                 "have no gradient; train with depth='ode', or with depth.gradient=unrolled"

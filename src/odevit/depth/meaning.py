@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from odevit.errors import ConfigError, Expected, option_problems
+from odevit.errors import ConfigError, Expected, option_problems, shortened
 from odevit.field.dynamics import Field
 from odevit.registry import Registry
 from odevit.solver import Penalty, Recompute, Save, Solution, Solver, Stop, Way
@@ -109,14 +109,28 @@ class Depth(nn.Module, ABC):
         other = type(self) if name is None else DEPTHS[name]
         if other is type(self):
             return self
-        if not (self.shares_field and other.shares_field):
-            able = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
-            raise ValueError(
-                f"depth={name!r} was asked of a {type(self).__name__}, and they share no field; "
-                f"only these can take each other's place: {able}"
-            )
+        if problem := self.other_problem(other):
+            raise ValueError(f"depth={name!r} was asked of a {type(self).__name__}, {problem}")
         field = self.field
         return other(lambda: field, self.way)
+
+    @property
+    def own_weights(self) -> list[str]:
+        """The weights that only this meaning of depth knows what to do with: around another they would be lost."""
+        names = [name for name, _ in self.named_parameters() if not name.startswith("field.")]
+        return sorted({".".join(name.split(".")[:2]) for name in names})
+
+    def other_problem(self, other: type[Depth]) -> str | None:
+        """Why another meaning of depth cannot take its place, as the end of a sentence; None when it can."""
+        if not (self.shares_field and other.shares_field):
+            able = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
+            return f"and they share no field; only these can take each other's place: {able}"
+        if other is not type(self) and (own := self.own_weights):
+            return (
+                f"whose weights are not those of one field alone ({shortened(own)}); it can only be what it was "
+                "trained as"
+            )
+        return None
 
 
 def refuse(subject: str, problems: Iterable[str]) -> None:

@@ -61,6 +61,7 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
     ) -> None:
         super().__init__(make_field, way)
         field = make_field()
+        self.relaxed = rank is not None
         if rank is not None:
             if not isinstance(field, VectorField):
                 problem = f"rank={rank} was given, but its weights move in time already; leave one out"
@@ -80,6 +81,11 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
         for number, (begin, end) in enumerate(pairwise(edges), start=1):
             x = walk.reach(number, self.step(walk, held(whole_way, begin, end), x, number))
         return walk.solution(x)
+
+    @property
+    def own_weights(self) -> list[str]:
+        """With the changes that it has made room for: a field of the configuration alone has none."""
+        return [*super().own_weights, *(["field.changes"] if self.relaxed else [])]
 
     @property
     def subject(self) -> str:

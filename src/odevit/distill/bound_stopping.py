@@ -13,6 +13,7 @@ from odevit.analysis import local_lipschitz
 from odevit.distill.distillation import StoppingRecipe
 from odevit.distill.step import Distillation
 from odevit.field import DotProductAttention
+from odevit.field.dynamics import Field
 from odevit.objectives import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
 from odevit.train.callbacks import read_metrics, write_lines
@@ -35,6 +36,8 @@ class BoundStopping(TrainerCallback):
     folder: RunFolder
 
     def __post_init__(self) -> None:
+        if self.recipe.bound == "weights":
+            the_attention(self.network.student.encoder.field)  # better refused now than at the first evaluation
         self.lines = self.folder.path / "bound.jsonl"
         self.earlier = read_metrics(self.lines)
         self.history: list[list[float]] = []
@@ -99,14 +102,20 @@ class BoundStopping(TrainerCallback):
         if recipe.bound == "curvature":
             bent = curvature([state[:, tokens] for state in states], solution.times).mean().item()
             return errors, float(approximation_bound(bent, lipschitz, way.steps, way.horizon)), lipschitz
-        attention = getattr(encoder.field, "attention", None)
-        if not isinstance(attention, DotProductAttention):
-            has = "weights that move with time" if attention is None else type(attention).__name__
-            raise ValueError(
-                f"stopping.bound=weights is of one dot-product attention, the student has {has}; "
-                "use stopping.bound=curvature"
-            )
-        return errors, float(weight_bound(attention, recipe.radius, way.steps, lipschitz)), lipschitz
+        bound = weight_bound(the_attention(encoder.field), recipe.radius, way.steps, lipschitz)
+        return errors, float(bound), lipschitz
+
+
+def the_attention(field: Field) -> DotProductAttention:
+    """The one whose matrices a bound of weights is of."""
+    attention = getattr(field, "attention", None)
+    if not isinstance(attention, DotProductAttention):
+        has = "weights that move with time" if attention is None else type(attention).__name__
+        raise ValueError(
+            f"stopping.bound=weights is of one dot-product attention, the student has {has}; "
+            "use stopping.bound=curvature"
+        )
+    return attention
 
 
 def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], bound: Sequence[float]) -> Figure:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from odevit.data import DataSet, with_unlabelled
+from odevit.data import DataSet, find_source, with_unlabelled
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
@@ -94,6 +94,8 @@ class DistillTask(Task[DistillRecipe]):
         with typed_as("student", vars(recipe.student)):
             student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
         student.config.update(label_names(data))
+        if teacher.pixel_statistics is None:  # those of the data, then, which nobody else would remember
+            student.config.update({"image_mean": list(data.mean), "image_std": list(data.std)})
         for module in (teacher, student):
             nn.Module.to(module, device)
         self.alignment = self._align(student.way.steps)
@@ -131,14 +133,16 @@ class DistillTask(Task[DistillRecipe]):
         data = read_data(recipe, pixels)
         if not recipe.unlabelled:
             return data
-        return with_unlabelled(
-            data,
-            recipe.unlabelled,
-            lambda: read_data(replace(recipe, data=replace(d, resident_limit_gb=0.0)), pixels),
-            processor=self.teacher.processor,
-            skip_unreadable=d.skip_unreadable,
-            resident_limit_gb=d.resident_limit_gb,
-        )
+        with typed_as("data", vars(d)):
+            return with_unlabelled(
+                data,
+                recipe.unlabelled,
+                lambda: read_data(replace(recipe, data=replace(d, resident_limit_gb=0.0)), pixels),
+                known=find_source(d.source, image_column=d.image_column, label_column=d.label_column).files,
+                processor=self.teacher.processor,
+                skip_unreadable=d.skip_unreadable,
+                resident_limit_gb=d.resident_limit_gb,
+            )
 
     def _check_ways(self) -> None:
         """Refuse ways that a phase cannot go, before anything is trained."""

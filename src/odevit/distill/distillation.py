@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from odevit.distill.phase import WHEN, Phase, phase_problems
 from odevit.errors import ConfigError, Expected, as_typed, broken, number, whole, writable
 from odevit.model import OdeStudentConfig, OdeViTConfig
 from odevit.train.folder import read_recipe
-from odevit.train.recipe import AUTO, Recipe, TrainRecipe, choice, one_of, train_problems
+from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choice, one_of, train_problems
 
 # Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
@@ -101,8 +101,7 @@ class DistillRecipe(Recipe):
         """The configuration that surgery takes."""
         values = asdict(self.student)
         values["solver"] = values["solver"] or ("exponential_euler" if values["leak"] else "lie_trotter")
-        hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return _student_config(tuple(hashable.items()))
+        return _student_config(json.dumps(values))
 
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self._phase_problems()
@@ -159,6 +158,7 @@ class DistillRecipe(Recipe):
             **{f"train.{key}": "each phase lists the ways that it draws, phases.NAME.ways" for key in drawn},
             **{f"objective.{key}": "a phase says when, by its share" for key in WHEN if getattr(goal, key)},
             **({"train.patience": "a phase ends by its share"} if t.patience else {}),
+            **({"stopping.bound": "a phase ends by its share"} if self.stopping.bound else {}),
             **({"train.schedule": "every phase has a cosine of its own"} if t.schedule != plain.schedule else {}),
         }
         problems = [
@@ -175,31 +175,30 @@ class DistillRecipe(Recipe):
 
 
 @lru_cache(maxsize=1)
-def _student_config(values: tuple[tuple[str, Any], ...]) -> OdeStudentConfig:
+def _student_config(values: str) -> OdeStudentConfig:
     """Made and validated once, when a recipe is checked; surgery then takes the same one."""
-    return OdeStudentConfig(**dict(values))
+    return OdeStudentConfig(**json.loads(values))
 
 
-def _check_own(given: Iterable[str]) -> None:
-    """Refuse what a student that is its teacher's own equation cannot choose, or would not hear."""
-    heard = {
-        "student": (
-            "the student of an equation is that equation, answered in fewer steps",
-            ("steps", "solver", "grid"),
-        ),
-        "objective": (
-            "an equation is matched in all its tokens and in its answer",
-            ("others", "logits", "temperature", "cross_entropy"),
-        ),
-        **dict.fromkeys(("alignment", "stopping", "phases"), ("an equation has no layers to meet", ())),
-    }
-    told = {}
-    for key in given:
-        group, _, name = ("student.knots" if key == "knots" else key).partition(".")
-        if group in heard and name and name not in heard[group][1]:
-            told[key] = heard[group][0]
-    if told:
-        raise ConfigError("the recipe", [f"{key}: {why}; leave it out" for key, why in sorted(told.items())])
+def _unheard(teacher: str, own: bool) -> dict[str, str]:
+    """What a student does not hear, by key: those of another training, and what the kind of its teacher decides."""
+    unheard = {"init_from": "a student begins as its teacher", "head_only": "it is for odevit train"}
+    if not teacher:
+        return unheard
+    unheard |= dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train")
+    unheard |= dict.fromkeys(A_MODEL, f"teacher={teacher!r} is a model already")
+    if not own:
+        return unheard
+    student = "the student of an equation is that equation, answered in fewer steps"
+    goal = "an equation is matched in all its tokens and in its answer"
+    unheard |= {f"student.{name}": student for name in DEFAULTS if name not in ("steps", "solver", "grid")}
+    heard = ("others", "logits", "temperature", "cross_entropy")
+    unheard |= {f"objective.{name}": goal for name in vars(DistillObjective()) if name not in heard}
+    unheard |= dict.fromkeys(("alignment", "stopping", "phases"), "an equation has no layers to meet")
+    unheard |= dict.fromkeys(
+        (f"train.{name}" for name in DRAWN if name != "steps"), "few steps and the teacher's own come in turns"
+    )
+    return unheard | dict.fromkeys(("unlabelled", "features"), "it is for students of a ViT") | {"knots": student}
 
 
 def _spelt_out(word: str) -> str:
@@ -215,7 +214,8 @@ def is_equation(source: str) -> bool:
     """Whether a teacher is a model of ours that follows a trajectory: a run's folder, or a bundled model."""
     if not source:
         return False
-    file = (Path(source) if Path(source).exists() else bundled_models().get(source, Path(source))) / "config.json"
+    folder = Path(source).expanduser()
+    file = (folder if folder.exists() else bundled_models().get(source, folder)) / "config.json"
     try:
         settings = json.loads(file.read_text())
         depth = DEPTHS[settings.get("depth", "")]
@@ -226,17 +226,19 @@ def is_equation(source: str) -> bool:
 
 def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
     """The recipe that `odevit distill OVERRIDES` would run; a given teacher has one that knows no digits."""
-    from odevit.train.compose import compose_as, quoted  # Hydra is slow to import, and only needed here
+    from odevit.train.compose import compose_as, keys_of, quoted, refuse_unheard  # Hydra is slow to import
 
-    given = {key for key, _, value in (word.partition("=") for word in overrides) if value}
+    given = keys_of(overrides)
     teacher = next((value for key, _, value in (word.partition("=") for word in overrides) if key == "teacher"), "")
     own = is_equation(teacher)
     foreign = [f"experiment=distill/{'steps' if own else 'vit'}"] if teacher and "experiment" not in given else []
-    if own:
-        _check_own(given)
-        if not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
-            foreign.append(f"data.source={quoted(str(source))}")
+    if own and not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
+        foreign.append(f"data.source={quoted(str(source))}")
+    unheard = _unheard(teacher, own)
+    if own:  # the recipe of an equation knows no phases, and would not know their keys
+        refuse_unheard(given - ({"phases"} if "phases=none" in overrides else set()), unheard)
     recipe = compose_as(DistillRecipe, "distill", [*foreign, *map(_spelt_out, overrides)])
+    refuse_unheard(given - {"phases"}, unheard)
     if not recipe.name:
         recipe.name = "-".join(Path(source).resolve().name for source in (recipe.teacher, recipe.data.source) if source)
     return recipe

@@ -80,7 +80,8 @@ def cache_features(
 ) -> TeacherCache:
     """Write a teacher's states and logits of a fixed set of images, in their order, and return a reader.
 
-    A folder that holds the features of the same teacher, images and layers already is left as it is.
+    A folder that holds the features of the same teacher, images and layers already is left as it is: to look at all
+    images is little beside what a teacher makes of them.
 
     Args:
         batches: tensors of pixels, tuples that begin with one, or mappings with "pixel_values"; not shuffled and not
@@ -115,8 +116,8 @@ def cache_features(
             f"the features of {count:,} images take {size:.3g} GB, more than limit_gb={limit_gb:g}; keep fewer layers "
             f"than {len(layers)} (keep=...), {'' if dtype == 'float16' else 'dtype=float16, '}or raise limit_gb"
         )
-    index = {
-        "fingerprint": f"{fingerprint(teacher)}-{count}-{_digest([first])}",
+    index: dict[str, Any] = {
+        "fingerprint": f"{fingerprint(teacher)}-{count}",
         "layers": layers,
         "samples": count,
         "has_logits": LOGITS in example,
@@ -124,14 +125,14 @@ def cache_features(
     }
     if (folder / INDEX).is_file():
         present = _read_index(folder)
-        if present == index:
+        if present == index | {"images": _digest(chain([first], stream))}:
             return TeacherCache(folder)
         raise ValueError(
             f"{folder} holds features of another teacher, other images or other layers ({present['samples']:,} images, "
             f"layers {present['layers']}, {present['dtype']}); choose another folder, or delete it"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    written = 0
+    written, seen = 0, hashlib.blake2b(digest_size=8)
     # Appended, not mapped: a full disk is then an error, and not a signal that kills the process.
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / name).open("wb")) for name in example}
@@ -142,10 +143,11 @@ def cache_features(
             for name, rows in features(pixels).items():
                 files[name].write(rows.tobytes())
             written += len(pixels)
+            _note(pixels, seen)
     if written != count:
         raise ValueError(f"there were {written:,} images in the batches, expected {count:,}; correct samples=")
     # Written last: a folder without an index was interrupted.
-    content = json.dumps({**index, "odevit_version": __version__}, indent=2, sort_keys=True)
+    content = json.dumps({**index, "images": seen.hexdigest(), "odevit_version": __version__}, indent=2, sort_keys=True)
     (folder / INDEX).write_text(content + "\n")
     return TeacherCache(folder)
 
@@ -169,10 +171,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
 def _digest(tensors: Iterable[Tensor]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        # numpy knows no bfloat16; bytes are bytes.
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        _note(tensor, digest)
     return digest.hexdigest()
+
+
+def _note(tensor: Tensor, digest: Any) -> None:
+    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    # numpy knows no bfloat16; bytes are bytes.
+    digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 def _count(batches: Iterable[Any], samples: int | None) -> int:

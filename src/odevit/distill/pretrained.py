@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    AutoConfig,
     AutoModelForImageClassification,
     PreTrainedModel,
     TrainerCallback,
@@ -23,10 +25,12 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from odevit.data import DataSet, match_names
 from odevit.distill.teacher import Teacher
 from odevit.model.anatomy import Anatomy
-from odevit.model.head import head_parameters, is_head
+from odevit.model.head import head_parameters, is_head, linear_heads
 from odevit.model.ordinary import OrdinaryViT
+from odevit.model.place import find_place
 from odevit.model.processor import PixelStatistics
 from odevit.solver import Way
 from odevit.tokens import Pixels
@@ -95,13 +99,14 @@ class PretrainedTask(Task[Recipe]):
         body = Teacher(recipe.teacher)
         self.data = body.normalised(read_data(recipe, body.pixels))
         set_seed(recipe.seed)
-        model = AutoModelForImageClassification.from_pretrained(
-            recipe.teacher, **label_names(self.data), ignore_mismatched_sizes=True
-        ).float()
+        model = with_a_head(recipe.teacher, self.data).float()
+        if match_names(self.data.classes, body.classes) != list(range(len(body.classes))):
+            new_head(model, self.data.num_classes)
         anatomy = replace(body.anatomy, labels=self.data.num_classes)
+        if recipe.train.checkpointing:
+            model.gradient_checkpointing_enable()
         statistics = PixelStatistics(self.data.mean, self.data.std)
         self.network = Pretrained(model, anatomy, body.processor, statistics, head_only=recipe.head_only)
-        self.blocks = f"model.{body.anatomy.where.name}."
         if recipe.train.head_first and not recipe.head_only:
             self.phases = head_then_whole(recipe.train)
             self.callbacks = [self.body]
@@ -118,14 +123,43 @@ class PretrainedTask(Task[Recipe]):
 
     def rate_of(self, name: str) -> float:
         """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
-        if is_head(name):
-            return 1.0
         layers, decay = self.network.way.steps, self.recipe.train.layer_decay
-        if name.startswith(self.blocks):
-            # Our own stacked models keep their blocks one name further down.
-            number = next(int(part) for part in name.removeprefix(self.blocks).split(".") if part.isdecimal())
-            return decay ** (layers - 1 - number)
-        return decay**layers if "embed" in name else 1.0
+        return 1.0 if is_head(name) else decay ** (layers - self.layer_of[name])
+
+    @cached_property
+    def layer_of(self) -> dict[str, int]:
+        """0 for what comes before the first block, l for block l, L for what comes after them, in the model's order."""
+        network, layers = self.network, self.network.way.steps
+        # Of the model that is trained: one with a head holds a body by another name than the body by itself has.
+        blocks = f"model.{find_place(network.model).name}."
+        found, latest = {}, 0
+        for name, _ in network.named_parameters():
+            if name.startswith(blocks):
+                # Our own stacked models keep their blocks one name further down.
+                latest = 1 + next(int(part) for part in name.removeprefix(blocks).split(".") if part.isdecimal())
+            elif latest:
+                latest = layers
+            found[name] = latest
+        return found
+
+
+def with_a_head(source: str, data: DataSet) -> PreTrainedModel:
+    """The classifier of a folder or hub id for the classes of the data; a head that it lacks is drawn."""
+    config = AutoConfig.from_pretrained(source, **label_names(data))
+    if type(config) not in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING:
+        raise ValueError(
+            f"teacher={source} is a {type(config).__name__.removesuffix('Config')}, for which transformers has no "
+            "classifier; expected a ViT that has one, such as ViT or DINOv2. In Python, odevit.get_ode_model takes any"
+        )
+    return AutoModelForImageClassification.from_pretrained(source, config=config, ignore_mismatched_sizes=True)
+
+
+def new_head(model: PreTrainedModel, classes: int) -> None:
+    """W ~ N(0, 0.02^2), b = 0, as for another number of classes: of other classes that are as many W would be kept."""
+    for head in linear_heads(model, find_place(model), classes):
+        nn.init.trunc_normal_(head.weight, std=0.02)
+        if head.bias is not None:
+            nn.init.zeros_(head.bias)
 
 
 def head_then_whole(train: TrainRecipe) -> list[Part]:

@@ -94,6 +94,12 @@ class Teacher(nn.Module):
         return self.anatomy.width
 
     @property
+    def classes(self) -> list[str]:
+        """The names of its classes, in the order of its logits; none without a head."""
+        names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
+        return [str(names.get(number, f"LABEL_{number}")) for number in range(self.anatomy.labels or 0)]
+
+    @property
     def square_size(self) -> int:
         """Height and width of its images, which data are read at."""
         height, width = self.anatomy.size
@@ -104,7 +110,8 @@ class Teacher(nn.Module):
     @property
     def pixels(self) -> int | BaseImageProcessor:
         """How data are read for it: by its own image processor, or at its size where it has none."""
-        return self.processor or self.square_size
+        side = self.square_size  # asked of both: pictures are cut square
+        return self.processor or side
 
     def normalised(self, data: DataSet) -> DataSet:
         """The data with the teacher's pixel statistics, where they are known: it sees what it was trained on."""
@@ -165,12 +172,9 @@ class Teacher(nn.Module):
 
     def numbered(self, data: DataSet) -> DataSet:
         """The data with its classes numbered as the teacher's head numbers them; one it does not know is refused."""
-        count = self.anatomy.labels
-        if count is None:
+        if self.anatomy.labels is None:
             raise ValueError(self._headless())
-        names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
-        known = [str(names.get(number, f"LABEL_{number}")) for number in range(count)]
-        return numbered_as(data, known, "the teacher", GIVE_A_HEAD)
+        return numbered_as(data, self.classes, "the teacher", GIVE_A_HEAD)
 
     def compile_blocks(self, compiled: bool = True) -> None:
         """Compile every block, or no longer; what is watched is seen all the same."""

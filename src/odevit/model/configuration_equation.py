@@ -235,7 +235,12 @@ class EquationConfig(PreTrainedConfig):
     def time_problems(self) -> list[str]:
         """What is wrong with how the weights move in time, once its parts are numbers and names."""
         problems = []
-        moving = {"knots": (self.knots, 1), "vector_knots": (self.vector_knots, None), "fade": (self.fade, 0)}
+        moving: dict[str, tuple[Any, Any]] = {
+            "knots": (self.knots, 1),
+            "vector_knots": (self.vector_knots, None),
+            "fade": (self.fade, 0),
+            "time_conditioned": (self.time_conditioned, False),
+        }
         if not DEPTHS[self.depth].shares_field:
             problems += [
                 f"{name}={value}, but depth={self.depth!r} has no time for it to matter in; leave it out"

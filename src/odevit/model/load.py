@@ -69,11 +69,6 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> Askable:
                 folder, dtype=torch.float32, output_loading_info=True, **other
             )
             model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
-            if depth is not None and (left := sorted(loaded[1]["unexpected_keys"])):
-                raise ValueError(
-                    f"depth={depth!r} was asked of {folder}, whose weights are not those of one field alone "
-                    f"({shortened(left)}); it can only be what it was trained as"
-                )
             if missing:
                 raise ValueError(
                     f"{folder} holds no head ({shortened(missing)} missing), and its answers would be random; give it "
@@ -83,14 +78,20 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> Askable:
 
 
 def _check_shared(folder: Path, kind: type[Any], depth: str) -> None:
-    """Whether the model of a folder and another depth are meanings of one field."""
-    own = PreTrainedConfig.get_config_dict(folder)[0].get("depth", "ode") if kind is OdeViTConfig else None
-    able = [name for name, known in DEPTHS.items() if known.shares_field]
-    if own not in able or depth not in able:
-        what = f"a classifier with depth={own!r}" if own else f"a {kind.__name__.removesuffix('Config')}"
+    """Whether the model of a folder and another depth are meanings of one field; its depth says so itself."""
+    other = DEPTHS[depth]
+    if kind is not OdeViTConfig:
+        able = ", ".join(repr(name) for name, known in DEPTHS.items() if known.shares_field)
         raise ValueError(
-            f"depth={depth!r} was asked of {folder}, which holds {what}; only these can take each other's place, in a "
-            f"classifier of odevit: {', '.join(map(repr, able))}"
+            f"depth={depth!r} was asked of {folder}, which holds a {kind.__name__.removesuffix('Config')}; only these "
+            f"can take each other's place, in a classifier of odevit: {able}"
+        )
+    config = OdeViTConfig.from_pretrained(folder)
+    with torch.device("meta"):  # without numbers: what counts is whose weights there are
+        own = OdeViTModel(config).depth
+    if problem := own.other_problem(other):
+        raise ValueError(
+            f"depth={depth!r} was asked of {folder}, which holds a classifier with depth={config.depth!r}, {problem}"
         )
 
 

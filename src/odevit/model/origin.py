@@ -37,6 +37,11 @@ def load_vit(source: str | Path) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(source)
     names = list(config.architectures or ())
     kind = next((known for name in names if (known := _known_class(name)) is not None), None)
+    if config.model_type == OdeStudentConfig.model_type:
+        raise ValueError(
+            f"{source} holds a distilled student, whose depth is an equation already; give the ViT that it was made "
+            "from, or another one"
+        )
     if kind is None:
         raise ValueError(
             f"{source} names the architectures {names}, none of which transformers or odevit knows; "

@@ -12,6 +12,7 @@ from torch import nn
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.depth import Depth
+from odevit.errors import shortened
 from odevit.field import Field
 from odevit.model.processor import make_image_processor, pixel_values
 from odevit.solver import Save, Solution, Stop, Way
@@ -57,14 +58,17 @@ class Askable(nn.Module):
     def field(self) -> Field:
         """f of dx/dt = f(x)."""
         if not self.depth.has_trajectory:
-            if self.depth.shares_field:
+            own = shortened(self.depth.own_weights) if self.depth.shares_field else ""
+            if self.depth.shares_field and not own:
                 raise ValueError(
                     f"this model is {self.depth.describe()}: it follows no trajectory itself. Its weights are those of "
-                    "an equation, which can be followed: give depth=ode, or odevit.load(folder, depth='ode')"
+                    "an equation, which can be followed: odevit.load(folder, depth='ode'), or depth=ode with odevit "
+                    "eval and odevit analyze"
                 )
+            because = f": it has weights beside those of its block ({own})" if own else ""
             raise ValueError(
                 f"this model is {self.depth.describe()}: it has no trajectory to follow, since it obeys no single "
-                "equation; expected one with depth='ode'. odevit distill turns a stack into one"
+                f"equation{because}; expected one with depth='ode'. odevit distill turns a stack into one"
             )
         return self.depth.field
 

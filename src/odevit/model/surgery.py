@@ -13,7 +13,7 @@ from odevit.errors import ConfigError, OdeVitWarning
 from odevit.field import KnottedField, Projection, VectorField, spectral_
 from odevit.model.anatomy import Anatomy, examine, fitted
 from odevit.model.block import traits_of
-from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.configuration_student import TEACHERS_FIELDS, OdeStudentConfig
 from odevit.model.encoder import BlockBridge, DepthBridge
 from odevit.model.inherit import differences, distance_of_a_copy, inherit
 from odevit.model.modeling_student import OdeStudent
@@ -46,6 +46,8 @@ def get_ode_model(
             f"this {type(vit).__name__} was operated on already: its depth is an equation. "
             "Call .unload() on the student and pass what it gives"
         )
+    if taken := [name for name in overrides if name in TEACHERS_FIELDS and name not in ("image_mean", "image_std")]:
+        raise ConfigError("get_ode_model", [f"{name} is the teacher's, as it is; leave it out" for name in taken])
     config = (config or OdeStudentConfig()).changed(**overrides)
     model = copy.deepcopy(vit).eval().requires_grad_(False)
     processor = find_processor(str(getattr(vit, "name_or_path", "")), model)

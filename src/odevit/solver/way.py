@@ -74,8 +74,8 @@ class Way:
         horizon: float | None = None,
         grid: Grid | None = None,
     ) -> Way:
-        """The same way, except for what is given."""
-        given = {"solver": solver, "steps": steps, "horizon": horizon, "grid": grid}
+        """The same way, except for what is given; its own solver, by name, is as it is: with its tolerance."""
+        given = {"solver": None if solver == self.name else solver, "steps": steps, "horizon": horizon, "grid": grid}
         return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
     def times(self, factor: float) -> Way:

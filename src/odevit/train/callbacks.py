@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
+from odevit.train.folder import last_complete
+
 
 class DivergedError(RuntimeError):
     """The loss is no longer a number."""
@@ -96,6 +98,12 @@ class DivergenceGuard(TrainerCallback):
         }
         raise DivergedError(
             f"the loss became {loss} by step {step}; not finite: {', '.join(broken) or 'no weights so far'}. "
-            f"The last good checkpoint is in {self.checkpoints}. Lower the learning rate, set train.clip=1.0, "
-            "or use norm=layer with a leak; then start again, or resume=true from that checkpoint"
+            f"{last_good(self.checkpoints)}Lower the learning rate, set train.clip=1.0, or use norm=layer with a leak; "
+            "then start again"
         )
+
+
+def last_good(checkpoints: Path) -> str:
+    """What a run that breaks off leaves behind, as a sentence; empty where no checkpoint was finished."""
+    last = last_complete(checkpoints)
+    return "" if last is None else f"The last good checkpoint is {last}, from which resume=true goes on. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -26,24 +26,55 @@ from odevit.data import Augmentation
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, shortened, typed_as, unknown_name
 from odevit.field import ATTENTIONS
+from odevit.model import OdeViTConfig
 from odevit.solver import PENALTIES
-from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.recipe import A_MODEL, DRAWN, Recipe, TrainRecipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
 ERRORS = (HydraException, OmegaConfBaseException)
 DEPTH_OPTIONS, ATTENTION_OPTIONS = "model.depth_options", "model.attention_options"
 GROUPS = ("model", "data", "train", "phases", "experiment", "system")
-DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
-"""The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
 R = TypeVar("R", bound=Recipe)
 
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
-    keys = {word.partition("=")[0] for word in overrides}
+    keys = keys_of(overrides)
     if "teacher" in keys and not keys & {"train", "experiment"}:
         overrides = ["train=finetune", *overrides]
-    return compose_as(Recipe, CONFIG_NAME, overrides)
+    recipe = compose_as(Recipe, CONFIG_NAME, overrides)
+    refuse_unheard(keys, _unheard(recipe))
+    return recipe
+
+
+def _unheard(recipe: Recipe) -> dict[str, str]:
+    """The keys that mean nothing to the model that is trained, and why."""
+    drawn = {f"train.{key}" for key in DRAWN if getattr(recipe.train, key) != getattr(TrainRecipe(), key)}
+    if recipe.teacher:
+        unheard = dict.fromkeys(A_MODEL, f"teacher={recipe.teacher!r} keeps the shape that it has")
+        unheard |= {"init_from": "training starts from the teacher"}
+        return unheard | dict.fromkeys(drawn, "a pretrained ViT goes one way")
+    depth = recipe.model_settings().get("depth", OdeViTConfig.depth)
+    if depth in DEPTHS and not DEPTHS[depth].has_trajectory:
+        return dict.fromkeys(drawn, f"depth={depth} follows no trajectory, of which ways could be drawn")
+    return {}
+
+
+def keys_of(overrides: Sequence[str]) -> set[str]:
+    """The keys that are given a value."""
+    return {key for key, _, value in (word.partition("=") for word in overrides) if value}
+
+
+def refuse_unheard(given: Iterable[str], unheard: Mapping[str, str]) -> None:
+    """Raise what was typed and means nothing here: nobody who types it expects that nothing happens.
+
+    Args:
+        given: keys.
+        unheard: keys, or groups of them, and why.
+    """
+    told = {key: why for key in given for name, why in unheard.items() if key == name or key.startswith(f"{name}.")}
+    if told:
+        raise ConfigError("the recipe", [f"{key}: {why}; leave it out" for key, why in sorted(told.items())])
 
 
 def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
@@ -202,7 +233,7 @@ def _set(config: Any, word: str, types: Mapping[str, Any]) -> list[str]:
         else:
             override = _parser().parse_override(word)
             if override.is_sweep_override():
-                return [f"{word} names several values; odevit train --multirun trains with each of them"]
+                return [f"{word} names several values; expected one (odevit train --multirun takes several)"]
             value = override.value()
         if parts == (bool,) and not isinstance(value, bool):
             raise ValueError  # OmegaConf takes 7 for true

@@ -144,10 +144,11 @@ class RunFolder:
                 f"resume=true, but the run in {self.path} was begun by an earlier version of odevit; finish it there, "
                 "or start again with overwrite=true"
             )
-        free = {"out", "resume", "overwrite", "device", "loggers"}
+        free = {"out", "resume", "overwrite", "device", "loggers", "data.skip_unreadable"}
         earlier = _flat(with_whole_paths(read_recipe(self.path)))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
-        changed = [key for key, value in now.items() if key not in free and value != earlier.get(key)]
+        # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
+        changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
         if changed:
             raise ValueError(
                 f"resume=true continues the recipe of {self.path}, but {', '.join(changed)} changed; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import reduce
@@ -23,6 +24,10 @@ from odevit.train.loss import Penalised
 
 AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
+DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
+"""The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
+A_MODEL = ("model", "depth", "system")
+"""The keys that describe a model."""
 HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
 SHARE = Expected("a share in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1)
 
@@ -219,6 +224,11 @@ class Recipe:
     model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
     data: DataRecipe = field(default_factory=DataRecipe)
     train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    def __post_init__(self) -> None:
+        # Once, for all who ask for it: a shell leaves ~ alone behind an equals sign.
+        self.teacher = os.path.expanduser(self.teacher)
+        self.init_from = self.init_from and os.path.expanduser(self.init_from)
 
     @property
     def folder(self) -> Path:

@@ -19,7 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from odevit.errors import IntegrationError
 from odevit.solver import AdaptiveSolver, Way
-from odevit.train.callbacks import DivergedError, DivergenceGuard
+from odevit.train.callbacks import DivergedError, DivergenceGuard, last_good
 from odevit.train.captured import CapturedStep, can_be_replayed
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
@@ -101,8 +101,8 @@ class OdeViTTrainer(Trainer):
         except IntegrationError as error:
             if not all(torch.isfinite(weight).all() for weight in self.network.parameters()):
                 DivergenceGuard(self.checkpoints).check(math.nan, self.state.global_step, self.network)
-            where = f"The last good checkpoint is in {self.checkpoints}"
-            raise DivergedError(f"after step {self.state.global_step} {error} {where}") from error
+            message = f"after step {self.state.global_step} {error} {last_good(self.checkpoints)}"
+            raise DivergedError(message.rstrip()) from error
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
