@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from odevit.analysis.untouched import untouched
 from odevit.errors import ConfigError, number, whole
-from odevit.field.dynamics import Component, Dynamics, Observer
+from odevit.field.dynamics import Observer
 from odevit.model import Askable
 from odevit.solver import Way, solve
 from odevit.tokens import Logits, Pixels, Tokens
@@ -39,40 +38,6 @@ class Guided:
         """How much likelier the class became, in nats [batch]."""
         after, before = (logits.log_softmax(-1)[:, self.label] for logits in (self.guided, self.logits))
         return after - before
-
-
-@dataclass(frozen=True)
-class Pushed(Dynamics):
-    """f_1, ..., f_k + push: the same equation, its last component pushed.
-
-    A push that were a component of its own would be a part more for a splitting, which then makes other steps of the
-    rest, however weak the push is.
-    """
-
-    _: KW_ONLY
-    alone: Dynamics
-    push: Component
-
-    @classmethod
-    def of(cls, dynamics: Dynamics, push: Component) -> Pushed:
-        own = {name: getattr(dynamics, name) for name in ("anchor", "leak", "observer", "fade")}
-        return cls(_pushed(dynamics.components, push), **own, alone=dynamics, push=push)
-
-    def within(self, t0: float, t1: float) -> Dynamics:
-        return replace(self, components=_pushed(self.alone.within(t0, t1).components, self.push))
-
-    def turns(self, t0: float, t1: float) -> bool:
-        return self.alone.turns(t0, t1)
-
-
-def _pushed(components: Mapping[str, Component], push: Component) -> dict[str, Component]:
-    """The components, with the push added to the last."""
-    *_, (last, alone) = components.items()
-
-    def both(x: Tokens, t: float, observer: Observer | None) -> Tokens:
-        return alone(x, t, observer) + push(x, t, observer)
-
-    return {**components, last: both}
 
 
 def guided(model: Askable, images: Pixels, label: int, strength: float = 1.0, way: Way | None = None) -> Guided:
@@ -109,7 +74,7 @@ def guided(model: Askable, images: Pixels, label: int, strength: float = 1.0, wa
         dynamics = model.field.dynamics(x0)
         plain, pushed = (
             solve(each, x0, solver=way.method, steps=way.steps, t1=float(way.horizon), grid=way.grid).state
-            for each in (dynamics, Pushed.of(dynamics, push))
+            for each in (dynamics, dynamics.pushed(push))
         )
         moved = (pushed - plain).norm(dim=-1)
         return Guided(

@@ -104,9 +104,13 @@ class Dynamics:
         """Whether none of its terms is evaluated between two times: what has faded moves nothing."""
         return self.fade is not None and self.observer is None and min(t0, t1) >= self.fade.end
 
-    def plus(self, name: str, component: Component) -> Dynamics:
-        """The same equation with one more term."""
-        return replace(self, components={**self.components, name: component})
+    def pushed(self, push: Component) -> Dynamics:
+        """The same equation with one more term, as a part of its last component.
+
+        As a component of its own it would be a part more for a splitting, which then makes other steps of the rest,
+        however weak the push is.
+        """
+        return replace(self, components=with_push(self.components, push))
 
     def anchored(self, anchor: Tensor) -> Dynamics:
         """The same equation, pulled towards another point."""
@@ -115,6 +119,16 @@ class Dynamics:
     def observed_by(self, observer: Observer | None) -> Dynamics:
         """The same trajectory, its attention maps handed to `observer`."""
         return replace(self, observer=observer)
+
+
+def with_push(components: Mapping[str, Component], push: Component) -> dict[str, Component]:
+    """f_1, ..., f_k + push."""
+    *_, (last, alone) = components.items()
+
+    def both(x: Tensor, t: float, observer: Observer | None) -> Tensor:
+        return alone(x, t, observer) + push(x, t, observer)
+
+    return {**components, last: both}
 
 
 class Field(nn.Module, ABC):

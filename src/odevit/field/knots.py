@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odevit.field.change import Change
-from odevit.field.dynamics import Component, Dynamics, Field
+from odevit.field.dynamics import Component, Dynamics, Field, with_push
 from odevit.field.flattened import FlatKnots, Weights, can_be_flattened, named_weights
 from odevit.field.timetable import Place, Timetable
 from odevit.field.vector_field import Branch, VectorField
@@ -197,10 +197,10 @@ class KnottedDynamics(Dynamics):
     def within(self, t0: float, t1: float) -> Dynamics:
         return replace(self, components=self.during((t0 + t1) / 2))
 
-    def plus(self, name: str, component: Component) -> Dynamics:
+    def pushed(self, push: Component) -> Dynamics:
         during = self.during
-        more = replace(self, during=lambda middle: {**during(middle), name: component})
-        return super(KnottedDynamics, more).plus(name, component)
+        more = replace(self, during=lambda middle: with_push(during(middle), push))
+        return super(KnottedDynamics, more).pushed(push)
 
     def turns(self, t0: float, t1: float) -> bool:
         return super().turns(t0, t1) or self.place(t0) != self.place(t1)
