@@ -517,6 +517,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "student_speed": student_speed_table,
     "same_time": lambda: same_time_table("benchmarks/same_time.json"),
     "same_time_longer": lambda: same_time_table("benchmarks/same_time_longer.json"),
+    "same_time_real": lambda: same_time_table("records/same-time-dinov2s-cifar100/same_time.json"),
     "adjoint_error": adjoint_table,
     "first": first_table,
     "records": records_table,
