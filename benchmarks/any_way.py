@@ -1,11 +1,13 @@
 """Is a student an equation? Its answers under other solvers, steps and horizons than its own.
 
-    python -m benchmarks.any_way OUT.json MODEL DATA [images=10000] [split=test] [ways=all|few] [cache=FOLDER]
+    python -m benchmarks.any_way OUT.json MODEL DATA [images=10000] [split=test] [ways=all|few|coarse]
+        [cache=FOLDER]
 
 The first images of a split, on the GPU if there is one. Every way stands beside the student's own: top-1, what it loses
 in points with the standard error of that difference on the same images, and the share of images whose answer changed,
 for an accuracy can stay while answers trade places. Few ways are the coarsest steps of every solver, the finest of the
-student's own, and twice and eight times the horizon: a fifth of the evaluations, for a CPU.
+student's own, and twice and eight times the horizon: a fifth of the evaluations, for a CPU. Coarse ways have fewer
+steps than any of these: they show where a student breaks.
 """
 
 from __future__ import annotations
@@ -30,15 +32,24 @@ STEPS = {
     "heun": (24, 48),
     "euler": (48, 96),
 }
+TOO_FEW = {
+    "lie_trotter": (2, 3, 4, 6),
+    "rk4": (3, 4, 6, 8),
+    "midpoint": (6, 8, 12, 16),
+    "heun": (6, 8, 12, 16),
+    "euler": (12, 16, 24, 32),
+}
 STRETCHES = (1.5, 2, 4, 8)
 STRETCHED = ("lie_trotter", "rk4")
 
 
-def ways_of(own: Way, few: bool = False) -> list[Way]:
-    """Every solver with its steps to the own horizon, and two of them carried on beyond it."""
+def ways_of(own: Way, which: str = "all") -> list[Way]:
+    """The own way, every solver with its steps to the own horizon, and two of them carried on beyond it."""
+    if which == "coarse":
+        return [own, *(own.but(solver, steps) for solver, counts in TOO_FEW.items() for steps in counts)]
     within = [own.but(solver, steps) for solver, counts in STEPS.items() for steps in counts]
     beyond = [own.but(solver).times(stretch) for solver in STRETCHED for stretch in STRETCHES]
-    if few:
+    if which == "few":
         within = [own.but(solver, min(counts)) for solver, counts in STEPS.items()] + [
             own.but(steps=max(STEPS[own.name]))
         ]
@@ -55,14 +66,14 @@ def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
 
 def main(out: str, model: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    images, split, few = int(asked.get("images", 10_000)), asked.get("split", "test"), asked.get("ways") == "few"
+    images, split = int(asked.get("images", 10_000)), asked.get("split", "test")
     device = choose_device("auto")
     student = load(model).to(device)
     read = data_of(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
     with untouched(student):
-        own, *others = sweep(student, batches, ways_of(student.way, few))
+        own, *others = sweep(student, batches, ways_of(student.way, asked.get("ways", "all")))
     rows = [numbers(outcome, own) for outcome in (own, *others)]
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
     facts |= {"device": device_name(device), "versions": versions()}

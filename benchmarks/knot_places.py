@@ -1,12 +1,10 @@
-"""Where should knots stand: evenly, or where a teacher moves most? The first phase of a distillation tells, on a CPU.
+"""Where should knots stand, and how should weights move between them? The first phase tells, on a CPU.
 
-    python -m benchmarks.knot_places OUT.json TEACHER DATA [knots=4] [updates=120] [images=24] [times=0,0.5,0.8,1]
-        [cache=FOLDER]
+    python -m benchmarks.knot_places OUT.json TEACHER DATA [knots=4] [updates=80] [images=16] [cache=FOLDER]
 
 Students begin as blends of their teacher's blocks and learn, from the same images, every layer by itself (the phase
 `forced`: its loss and its rates). What is written down is their error on held-out images, over the variance of what the
-teacher adds in a layer, the mean over layers: before the first update and after the last. `times` are a third student's
-knots.
+teacher adds in a layer, the mean over layers: before the first update and after the last.
 """
 
 from __future__ import annotations
@@ -15,8 +13,10 @@ import json
 import math
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +35,21 @@ from odevit.train.splits import choose_device, evaluation_batches, read_data
 
 HELD_OUT = 96
 """Images on which the errors are measured."""
+PIECES = {"blend": "constant", "vector_knots": None}
+
+
+def students(moved: Sequence[float], knots: int) -> dict[str, dict[str, Any]]:
+    """What is compared, by name: changes of the default student of a teacher whose layers move tokens so far."""
+    last = 1 - 1 / len(moved)
+    early = [n / (knots - 1) * last for n in range(knots)]
+    return {
+        "straight, knots evenly": {},
+        "straight, knots where the teacher moves most": {"knot_times": list(knot_times(moved, knots))},
+        "pieces, evenly": PIECES,
+        "pieces, twice as many of norms and biases": {**PIECES, "vector_knots": 2 * knots},
+        "pieces, a norm and a bias for every layer": {**PIECES, "vector_knots": len(moved)},
+        "pieces, the last of one layer": {**PIECES, "vector_knots": 2 * knots, "knot_times": early},
+    }
 
 
 @torch.no_grad()
@@ -72,24 +87,22 @@ def learned(teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int
 
 def main(out: str, source: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    knots, updates, images = (int(asked.get(*pair)) for pair in (("knots", "4"), ("updates", "120"), ("images", "24")))
+    knots, updates, images = (int(asked.get(*pair)) for pair in (("knots", "4"), ("updates", "80"), ("images", "16")))
     words = [f"teacher={source}", f"data={data}", f"knots={knots}"]
     words += [f"data.cache={asked['cache']}"] if "cache" in asked else []
     recipe, teacher = compose_distillation(words), Teacher(source).float().to(choose_device("auto"))
     read = teacher.normalised(read_data(recipe, teacher.pixels))
     first = next(iter(evaluation_batches(read, "train", 64, device=choose_device("auto"))))["pixel_values"]
     moved = layer_distances([teacher.states(first)])
-    places = {"evenly": None, "where the teacher moves most": list(knot_times(moved, knots))}
-    if "times" in asked:
-        places["as asked"] = [float(time) for time in asked["times"].split(",")]
     facts = {"teacher": Path(source).name, "data": read.name, "knots": knots, "updates": updates, "images": images}
+    facts |= {"device": device_name(choose_device("auto")), "versions": versions(), "moved": moved}
     rows = {}
-    for name, times in places.items():
-        student = replace(recipe.student, knot_times=times)
-        rows[name] = {"times": times, **learned(teacher, read, replace(recipe, student=student), updates, images)}
-        print(f"{name:30s} {times} {rows[name]['before']:.3f} -> {rows[name]['after']:.3f}", flush=True)
-        about = {"device": device_name(choose_device("auto")), "versions": versions(), "moved": moved, "places": rows}
-        Path(out).write_text(json.dumps({**facts, **about}, indent=2) + "\n")
+    for name, changes in students(moved, knots).items():
+        student = replace(recipe.student, **changes)
+        errors = learned(teacher, read, replace(recipe, student=student), updates, images)
+        rows[name] = {"student": changes, **errors}
+        print(f"{name:45s} {errors['before']:.3f} -> {errors['after']:.3f}", flush=True)
+        Path(out).write_text(json.dumps({**facts, "students": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

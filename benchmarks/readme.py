@@ -384,6 +384,37 @@ def any_way_table(file: str) -> str:
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
 
 
+def breaking_table() -> str:
+    """Where students break: their top-1 with fewer and fewer steps of every solver."""
+    asked = {n: read(n, "coarse-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "coarse-cpu.json").exists()}
+    rows = []
+    for name, report in asked.items():
+        own, *others = report["ways"]
+        ways: dict[str, list[str]] = {}
+        for way in others:
+            ways.setdefault(way["solver"], []).append(f"{way['steps']}: {way['top1']:.1%}")
+        short = f"`{name.removeprefix('distill-dinov2s-')}`, {own['top1']:.1%} in its own way"
+        rows += [[short, solver, *found] for solver, found in ways.items()]
+    first = next(iter(asked.values()))
+    note = f"The first {first['ways'][0]['images']:,} test images, {device(first)}."
+    return table(["student", "solver", "steps: top-1", "", "", ""], rows) + "\n\n" + note
+
+
+def blends_table() -> str:
+    """How weights move between their knots, in a short training: straight or in pieces."""
+    folder, rows = ROOT / "records/blends-dinov2s-cifar100", []
+    kinds = {
+        "linear": "straight, as by default",
+        "constant": "`student.blend=constant student.vector_knots=null`",
+        "eight": "`student.blend=constant student.vector_knots=8`",
+    }
+    for name, what in kinds.items():
+        last = json.loads((folder / f"{name}-metrics.jsonl").read_text().splitlines()[-1])
+        ways = ("", "_lie_trotter_12", "_lie_trotter_8", "_rk4_12")
+        rows.append([what, f"{last['step']:,}", *(f"{last[f'eval_accuracy{way}']:.1%}" for way in ways)])
+    return table(["weights", "updates", "agreement", "12 steps", "8 steps", "12 of RK4"], rows)
+
+
 def unseen_table() -> str:
     """Agreement on images that a student has seen, on held-out ones and on test images."""
     asked = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
@@ -534,6 +565,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "students": students_table,
     "any_way": lambda: any_way_table("any_way-cpu.json"),
     "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
+    "breaking": breaking_table,
+    "blends": blends_table,
     "unseen": unseen_table,
     "fewer_layers": fewer_layers_table,
     "compared": lambda: compared_table("digits"),

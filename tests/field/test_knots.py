@@ -3,6 +3,7 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 import torch
@@ -23,9 +24,9 @@ def plain(**options):
     return VectorField(8, 2, 2.0, **{"bias": True, "residual_scale": 0.5} | options).double()
 
 
-def knotted(knots=3, blend="linear", fade=0.0, **options):
+def knotted(knots=3, blend="linear", fade=0.0, times=None, **options):
     gate = Fade(T, fade) if fade else None
-    return KnottedField([plain(fade=gate, **options) for _ in range(knots)], T, blend=blend).double()
+    return KnottedField([plain(fade=gate, **options) for _ in range(knots)], T, blend=blend, times=times).double()
 
 
 def changing(count=3, rank=2, blend="linear"):
@@ -102,10 +103,11 @@ def _by_knot(weights, knots):
     return [weights[size * k : size * (k + 1)] for k in range(knots)]
 
 
+@pytest.mark.parametrize("times", [None, (0.25, 0.5, 1.0)])
 @pytest.mark.parametrize("solver", FIXED)
-def test_orders_hold_for_weights_that_move(solver):
+def test_orders_hold_for_weights_that_move(solver, times):
     torch.manual_seed(2)
-    field, x = knotted(), tokens()
+    field, x = knotted(times=times), tokens()
     with torch.no_grad():
         exact = solve(field, x, solver="rk4", steps=256, t1=T).state
         errors = [(solve(field, x, solver=solver, steps=n, t1=T).state - exact).abs().max() for n in (16, 32, 64)]
@@ -127,6 +129,24 @@ def test_an_adaptive_solver_finds_its_way_across_the_borders():
     found = solve(field, x, solver=SOLVERS["dopri5"](rtol=1e-8, atol=1e-8, max_steps=10_000), t1=T)
     assert found.ok
     torch.testing.assert_close(found.state, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["dopri5", "tsit5"])
+@pytest.mark.parametrize("away", [True, False])
+def test_an_adaptive_solver_steps_over_no_piece(solver, away):
+    """Before and after the narrow one the field is the same, so that no estimate of an error finds it."""
+    times = (0.0, 0.5, 0.52)
+    field, x = knotted(3, "constant", times=times), tokens()
+    field.knots[2].load_state_dict(field.knots[0].state_dict())
+    borders = [*(T * time for time in times), T] if away else [T, *(T * time for time in reversed(times))]
+    pieces = field.knots if away else reversed(field.knots)
+    method = SOLVERS[solver](rtol=1e-6, atol=1e-7)
+    found = solve(field, x, solver=method, t0=borders[0], t1=borders[-1], steps=4, save="all")
+    assert found.ok
+    assert len(found.states) == 5, "where it lands of its own accord nothing is saved"
+    for piece, (begin, end) in zip(pieces, pairwise(borders), strict=True):
+        x = solve(piece, x, solver="rk4", steps=200, t0=begin, t1=end).state
+    torch.testing.assert_close(found.state, x, rtol=1e-4, atol=1e-4)
 
 
 def test_the_last_knot_holds():
@@ -242,12 +262,21 @@ def test_all_knots_share_the_masks_of_a_trajectory():
 
 def test_without_gradients_blended_weights_are_made_once():
     field = knotted().eval()
+    x = tokens()
     with torch.no_grad():
-        assert field.at(0.3) is field.at(0.3)
+        field(x, 0.3)
+        made = dict(field._kept.made[0])
+        field(x, 0.3)
+        assert len(made) == 1
+        assert all(field._kept.made[0][place] is one for place, one in made.items())
+        assert field.at(0.3) not in made.values(), "what is given away may be cast and changed"
         for n in range(3 * KEPT):
-            field.at(T * n / (3 * KEPT))
-        assert len(field._kept.made[0]) <= KEPT
-    assert field.at(0.3) is not field.at(0.3), "with gradients every evaluation has a graph of its own"
+            field(x, T * n / (3 * KEPT))
+        assert 1 < len(field._kept.made[0]) <= KEPT
+    field(x, 0.3)
+    assert not field._kept.made[0], "with gradients every evaluation has a graph of its own"
+    with torch.no_grad():
+        field(x, 0.3)
     assert not field.train()._kept.made[0]
     assert set(field.state_dict()) == {name for name, _ in field.named_parameters()}
     assert not copy.deepcopy(field.eval())._kept.made[0]
@@ -266,6 +295,7 @@ CHANGES = {
     "loaded": lambda field: field.load_state_dict(knotted().state_dict()),
     "assigned": lambda field: field.load_state_dict(knotted().state_dict(), assign=True),
     "data": lambda field: [setattr(weight, "data", 2 * weight.data) for weight in field.parameters()],
+    "in secret": lambda field: ([weight.data.mul_(2) for weight in field.parameters()], field.eval()),
 }
 
 
@@ -298,6 +328,27 @@ def test_what_inference_mode_made_is_not_used_where_gradients_are_asked_for():
     assert torch.autograd.grad(grown.sum(), x)[0].isfinite().all()
     assert pushed.isfinite().all()
     assert torch.equal(field(x, 0.3), before)
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_what_autocast_made_is_not_used_without_it(kind):
+    field, x = FIELDS[kind]().float().eval(), tokens().float()
+    with torch.no_grad():
+        before = field(x, 0.3)
+        field.eval()  # forget
+        with torch.autocast("cpu", torch.bfloat16):
+            field(x, 0.3)
+        assert torch.equal(field(x, 0.3), before)
+
+
+def test_weights_may_be_functions_arguments():
+    field, x = knotted().eval(), tokens()
+    weights = {name: weight.detach() for name, weight in field.named_parameters()}
+    with torch.no_grad():
+        wanted = field(x, 0.3)
+        both = {name: torch.stack([weight, weight]) for name, weight in weights.items()}
+        found = torch.func.vmap(lambda own: torch.func.functional_call(field, own, (x, 0.3)))(both)
+    torch.testing.assert_close(found, torch.stack([wanted, wanted]), rtol=1e-12, atol=1e-12)
 
 
 def test_eight_threads_give_the_same_answers():
@@ -352,6 +403,11 @@ def test_a_step_must_not_skip_a_piece():
     solve(field, x, solver="euler", steps=4, t0=T, t1=1e-9)
     solve(field, x, solver="euler", steps=1, t0=T, t1=3 * T)
     solve(knotted(4), x, solver="euler", steps=1, t1=T)
+    late = knotted(3, "constant", times=(0.0, 0.5, 0.9))
+    for t1 in (T, 0.95 * T):
+        with pytest.raises(ValueError, match=r"steps=3 from t=0 to t=.* would skip 1 of the 3 constant pieces"):
+            solve(late, x, solver="euler", steps=3, t1=t1)
+    solve(late, x, solver="euler", steps=5, t1=T)
 
 
 def test_a_change_of_full_rank_is_any_change():

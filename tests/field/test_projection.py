@@ -78,3 +78,21 @@ def test_dynamic_quantisation_reaches_the_field(kind):
     with torch.no_grad():
         expected = model(images).logits
         assert (quantised(images).logits - expected).abs().max() < 0.1 * expected.abs().max(), "8 bits, a few layers"
+
+
+def test_quantised_weights_stand_still_or_jump():
+    """Packed numbers have nothing between them: what would be blended is refused, what only jumps is computed."""
+    if torch.backends.quantized.engine == "none":
+        pytest.skip("this build of torch has no quantised kernels")
+    images = tiny_images()
+
+    def quantised(**settings):
+        model = tiny_model(steps=4, **settings)
+        return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8), model
+
+    with torch.no_grad():
+        for settings in ({"knots": 2}, {"knots": 3, "rank": 2}):
+            with pytest.raises(ValueError, match="are packed and cannot be blended; quantise a field with one knot"):
+                quantised(**settings)[0](images)
+        found, model = (each(images).logits for each in quantised(knots=3, blend="constant"))
+        assert (found - model).abs().max() < 0.1 * model.abs().max()

@@ -33,11 +33,11 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_lora(attention, tmp_path):
+@pytest.mark.parametrize("chosen", [*({"attention": name} for name in ATTENTIONS), {"knots": 2, "blend": "constant"}])
+def test_lora(chosen, tmp_path):
     """Trained, saved, loaded and merged: an adapter on the projections of the field, whichever attention it has."""
     peft = pytest.importorskip("peft", reason="pip install peft")
-    model = tiny_model(attention=attention)
+    model = tiny_model(**chosen)
     model.save_pretrained(tmp_path / "base")
     settings = peft.LoraConfig(r=4, target_modules=r".*\.[qkvo]_proj", modules_to_save=["classifier"])
     adapted, images, labels = peft.get_peft_model(model, settings), pictures(), torch.arange(3)

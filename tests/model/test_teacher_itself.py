@@ -12,6 +12,7 @@ from odevit.field.timetable import Timetable
 from odevit.model.block import weights_of
 from odevit.model.inherit import knot_times, shares
 from odevit.model.place import find_place
+from tests.model.tiny import tiny_model
 from tests.model.zoo import TINY, WIDE, ZOO, LikeTimm, answers, images, make
 
 TWELVE = {"num_hidden_layers": 12}
@@ -87,6 +88,17 @@ def test_a_teacher_in_half_precision_is_copied_exactly_and_silently():
     assert_near(exact.states(pixels).state.detach(), Teacher(model.float()).states(pixels)[-1])
 
 
+def test_options_of_an_attention_are_the_teachers():
+    options = {"attention": "hopfield", "attention_options": {"updates": 2}}
+    model, pixels = tiny_model(depth="stacked", **options).eval(), torch.randn(2, 3, 16, 16)
+    student = exact_student(model)
+    assert student.config.attention_options == options["attention_options"]
+    with torch.no_grad():
+        assert_near(student(pixels).logits, model(pixels).logits)
+        with pytest.warns(OdeVitWarning, match="a block and its copy differ"):  # what was asked for goes first
+            assert exact_student(model, attention_options={"updates": 1}).config.attention_options == {"updates": 1}
+
+
 def test_a_layer_scale_may_stay_a_factor():
     model, pixels = teacher_of("dinov2"), images()
     student = exact_student(model, residual_scale=1.0)
@@ -111,7 +123,9 @@ def test_shares_by_hand(knots, blend, expected):
 
 def test_a_knot_between_two_blocks_takes_the_nearest():
     table = Timetable.of(4, 1.0, "constant", (0.0, 0.26, 0.27, 0.5))
-    assert shares(table, 3).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0.5, 0.5]]
+    assert shares(table, 3).tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], "that in which it lies"
+    table = Timetable.of(4, 1.0, "linear", (0.0, 0.4, 0.45, 1.0))
+    assert shares(table, 2).tolist() == [[1, 0], [1, 0], [1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("blend", ["linear", "constant"])
@@ -202,6 +216,9 @@ def test_knots_stand_where_the_teacher_moves():
     assert knot_times([1.0] * 12, 4, "constant") == (0.0, 0.25, 0.5, 0.75)
     assert knot_times([1.0, 1.0, 2.0, 4.0], 3) == (0.0, 0.75, 1.0)
     assert knot_times([3.0, 0.0, 0.0, 1.0], 3) == (0.0, round(1 / 6, 6), 1.0)
+    assert knot_times([1.0, 1.0, 0.0, 0.0], 3) == (0.0, 0.25, 0.5), "what stands still needs no knot"
+    with pytest.raises(ValueError, match="expected a layer that moves the tokens"):
+        knot_times([0.0, 0.0], 2)
     times = knot_times([1.0, 1.0, 4.0], 2, "constant")
     student = get_ode_model(make("vit"), knots=2, blend="constant", knot_times=times, steps=3, horizon=None)
     assert tuple(student.config.knot_times) == times

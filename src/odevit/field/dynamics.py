@@ -96,6 +96,10 @@ class Dynamics:
         """The equation as a step from t0 to t1 sees it: a field that jumps in time must not do so within the step."""
         return self
 
+    def jumps(self, t0: float, t1: float) -> tuple[float, ...]:
+        """Between two times, those at which the velocity jumps: a solver that chooses its steps has to land there."""
+        return ()
+
     def turns(self, t0: float, t1: float) -> bool:
         """Whether it jumps or turns a corner between two times: slopes from before then say nothing of those after."""
         return self.fade is not None and t0 < self.fade.end <= t1  # what rests has no past

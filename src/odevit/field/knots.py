@@ -32,6 +32,9 @@ class KnottedField(Field):
     knot on it stands still, so that the equation is autonomous there and may have a rest point. Dropout masks are
     drawn once for a trajectory and shared by all knots.
 
+    In evaluation blended weights are kept until a weight changes. What changes them behind autograd's back leaves no
+    trace (`weight.data.mul_(2)`, numpy, inference mode): call `eval()` after it.
+
     Args:
         knots: K fields that are alike.
         horizon: T.
@@ -69,7 +72,7 @@ class KnottedField(Field):
             knot.load_state_dict(self.knots[0].state_dict())
 
     def at(self, t: float) -> VectorField:
-        return self._blended(t, _usable(self._shelf(), None))
+        return self._blended(t, None)
 
     def dynamics(self, x0: Tokens) -> Dynamics:
         masks = {name: branch.draw_masks(x0, branch.rotation(x0)) for name, branch in self._knot(0).branches()}
@@ -90,7 +93,7 @@ class KnottedField(Field):
             return {name: part(name) for name in masks}
 
         return KnottedDynamics(
-            during(None), anchor=x0, leak=self.leak, fade=self.fade, during=during, place=self._piece
+            during(None), anchor=x0, leak=self.leak, fade=self.fade, during=during, tables=self._tables
         )
 
     def describe(self) -> str:
@@ -105,14 +108,16 @@ class KnottedField(Field):
     def refusals(self, edges: Sequence[float]) -> list[str]:
         t0, t1, steps = edges[0], edges[-1], len(edges) - 1
         sentences = []
-        for table in (self.timetable, self.changing):
-            seen = [table((begin + end) / 2)[0] for begin, end in pairwise(edges)]
-            start = table(t0 + (t1 - t0) * 1e-9)[0]  # the piece that it starts into, should t0 be a border
-            skipped = abs(seen[-1] - start) + 1 - len(set(seen))
+        for table, setting in zip(self._tables, ("knots", "vector_knots, or knots with a rank"), strict=True):
+            seen = {table((begin + end) / 2)[0] for begin, end in pairwise(edges)}
+            # The pieces that it starts into and comes out of, should t0 or t1 be a border.
+            first, last = (table(t0 + (t1 - t0) * share)[0] for share in (1e-9, 1 - 1e-9))
+            skipped = abs(last - first) + 1 - len(seen)
             if table.blend == "constant" and skipped:
                 sentences.append(
                     f"steps={steps} from t={t0:g} to t={t1:g} would skip {skipped} of the {len(table.times)} constant "
-                    f"pieces of weights, which end at t={table.horizon:g}; take steps no longer than a piece"
+                    f"pieces of weights ({setting}), which end at t={table.horizon:g}; take steps no longer than a "
+                    "piece, or fewer pieces"
                 )
         return sentences
 
@@ -121,9 +126,10 @@ class KnottedField(Field):
         self._kept = _Kept()
         return super().train(mode)
 
-    def _piece(self, t: float) -> tuple[int, int]:
-        """Between which knots and which changes a time lies."""
-        return self.timetable(t)[0], self.changing(t)[0]
+    @property
+    def _tables(self) -> tuple[Timetable, Timetable]:
+        """Of the knots and of the changes."""
+        return self.timetable, self.changing
 
     def _knot(self, k: int) -> VectorField:
         return cast(VectorField, self.knots[k])
@@ -171,7 +177,7 @@ class KnottedField(Field):
 
     def _shelf(self) -> _Kept | None:
         """What was kept for this call: blended weights are made once for all who ask for the same."""
-        if self._jumps or self.training or torch.compiler.is_compiling():
+        if self._jumps or self.training or torch.compiler.is_compiling() or _transformed():
             return None
         if torch.is_grad_enabled():
             # Who asks for gradients may change the weights, and a fused optimiser does so without a trace.
@@ -187,12 +193,12 @@ class KnottedField(Field):
 class KnottedDynamics(Dynamics):
     """The equation of a field whose weights move; `during` makes its components for a step with a given middle.
 
-    `place` says between which knots a time lies.
+    `tables` say when they turn a corner, or jump.
     """
 
     _: KW_ONLY
     during: Callable[[float | None], Mapping[str, Component]]
-    place: Callable[[float], tuple[int, int]]
+    tables: Sequence[Timetable]
 
     def within(self, t0: float, t1: float) -> Dynamics:
         return replace(self, components=self.during((t0 + t1) / 2))
@@ -203,7 +209,11 @@ class KnottedDynamics(Dynamics):
         return super(KnottedDynamics, more).pushed(push)
 
     def turns(self, t0: float, t1: float) -> bool:
-        return super().turns(t0, t1) or self.place(t0) != self.place(t1)
+        return super().turns(t0, t1) or any(table.passed(t0) != table.passed(t1) for table in self.tables)
+
+    def jumps(self, t0: float, t1: float) -> tuple[float, ...]:
+        first, last = min(t0, t1), max(t0, t1)
+        return tuple({time for table in self.tables for time in table.borders if first < time < last})
 
 
 def with_weights(module: M, weights: Weights, prefix: str = "") -> M:
@@ -216,6 +226,11 @@ def with_weights(module: M, weights: Weights, prefix: str = "") -> M:
         raise ValueError(
             f"a {type(module).__name__} has a forward of its own, as Accelerate gives modules whose weights it moves: "
             "it would not see the weights between knots. Load the model whole, without offloading or device_map='auto'"
+        )
+    if hasattr(module, "_packed_params"):
+        raise ValueError(
+            f"the weights of a quantised {type(module).__name__} are packed and cannot be blended; quantise a field "
+            "with one knot, or with blend='constant' and no changes of it"
         )
     copy = object.__new__(type(module))
     copy.__dict__.update(module.__dict__)
@@ -247,9 +262,13 @@ class _Kept:
         return _Kept, ()
 
 
-def _stamp(owner: nn.Module) -> list[int]:
-    """Where every weight lies and how often it was changed, by hand: `parameters()` takes as long as a small step."""
-    stamp, modules = [], [owner]
+def _stamp(owner: nn.Module) -> list[Any]:
+    """Where every weight lies and how often it was changed, by hand: `parameters()` takes as long as a small step.
+
+    And what autocast makes of products, such as those of changes of a low rank.
+    """
+    stamp: list[Any] = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    modules = [owner]
     for module in modules:
         modules += [part for part in module._modules.values() if part is not None]
         for weight in module._parameters.values():
@@ -263,9 +282,14 @@ def _usable(kept: _Kept | None, made: Made | None) -> Made | None:
 
     What was made with a gradient, or within a function transform (jvp, vmap), means nothing to anybody else.
     """
-    if kept is None or torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if kept is None or torch.is_grad_enabled() or _transformed():
         return made
     return kept.made[torch.is_inference_mode_enabled()]
+
+
+def _transformed() -> bool:
+    """Whether a function transform is at work, whose tensors lie nowhere."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _between(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:

@@ -36,10 +36,19 @@ class Timetable:
     def __call__(self, t: float) -> Place:
         # To twelve digits: a step that ends on a knot does so however its time was added up.
         share = t / self.horizon
-        k = max(0, sum(time <= share + 1e-12 for time in self.times) - 1)
+        k = max(0, self.passed(t) - 1)
         if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
             return k, 0.0
         return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
+
+    def passed(self, t: float) -> int:
+        """How many knots have been passed: it differs between two times where the weights turn a corner, or jump."""
+        return sum(time <= t / self.horizon + 1e-12 for time in self.times)
+
+    @property
+    def borders(self) -> tuple[float, ...]:
+        """When weights jump from a piece to the next one."""
+        return tuple(time * self.horizon for time in self.times[1:]) if self.blend == "constant" else ()
 
     @property
     def held_from(self) -> float:

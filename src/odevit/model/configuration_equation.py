@@ -19,7 +19,6 @@ from odevit.field import (
     ATTENTIONS,
     BLENDS,
     NORMS,
-    Attention,
     Change,
     DotProductAttention,
     Fade,
@@ -221,9 +220,8 @@ class EquationConfig(PreTrainedConfig):
             able = " or ".join(repr(name) for name in ATTENTIONS if takes_options(name))
             given = [f"{name}={value}" for name in ("qk_norm", "rope_theta") if (value := getattr(self, name))]
             problems += [f"{option} needs attention={able}, not {self.attention!r}" for option in given]
-        if self.attention_options is not None:
-            kind = Attention if self.attention is None else ATTENTIONS[self.attention]
-            problems += kind.option_problems(self.attention_options)
+        if self.attention_options is not None and self.attention is not None:
+            problems += ATTENTIONS[self.attention].option_problems(self.attention_options)
         width, heads = self.hidden_size, self.num_attention_heads
         if self.rope_theta and width and heads and width % (4 * heads):
             problems.append(

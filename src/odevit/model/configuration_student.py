@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from odevit.depth import DEPTHS
 from odevit.errors import ConfigError, Expected, number, unknown_name, whole
-from odevit.field import ATTENTIONS
+from odevit.field import ATTENTIONS, VectorField
 from odevit.model.anatomy import Anatomy
 from odevit.model.block import traits_of
 from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig, takes_options
@@ -33,8 +33,8 @@ class OdeStudentConfig(EquationConfig):
         horizon: T, the length of the trajectory; None is the number of the teacher's blocks, so that one unit of time
             is one block.
         hidden_size: width of the student's state; one that differs from the teacher's adds linear maps in and out.
-        mlp_ratio, attention, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise the teacher's, as
-            far as a field can have them.
+        mlp_ratio, attention, attention_options, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise
+            the teacher's, as far as a field can have them.
         vector_knots: a number, None, or "blocks": as many as the teacher has blocks, where that is more than `knots`.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
             that get their positions inside attention where the field does not.
@@ -139,13 +139,17 @@ class OdeStudentConfig(EquationConfig):
                 "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        theirs = traits_of(anatomy.where.blocks(vit)[0])
-        attention = self.attention or theirs.attention
+        block = anatomy.where.blocks(vit)[0]
+        theirs = traits_of(block)
+        attention, options = self.attention or theirs.attention, self.attention_options
+        if options is None and attention == theirs.attention and isinstance(block, VectorField):
+            options = getattr(getattr(vit, "config", None), "attention_options", None)
         # Queries and keys of other kinds can be neither normed nor turned.
         able = attention in ATTENTIONS and takes_options(attention)
         turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
         blocks: dict[str, Any] = {
             "attention": attention,
+            "attention_options": options,
             "mlp_ratio": theirs.mlp_ratio or 4.0,
             "norm": theirs.norm or "layer",
             "bias": theirs.bias,

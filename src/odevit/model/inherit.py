@@ -48,7 +48,7 @@ def differences(blocks: Sequence[nn.Module], config: OdeStudentConfig, anatomy: 
     if homeless:
         hints = dict.fromkeys(next(SETTINGS[part] for part in SETTINGS if part in name) for name in homeless)
         problems.append(f"the field has no {', '.join(homeless)}, the teacher has; pass {', '.join(hints)}")
-    missing = [name for name in own if name not in given and not name.endswith(".bias") and ".time." not in name]
+    missing = [name for name in own if name not in given and not name.endswith(".bias") and ".time" not in name]
     if missing:
         problems.append(f"the teacher's blocks have no {', '.join(missing)}")
     return problems
@@ -64,9 +64,10 @@ def shares(table: Timetable, layers: int) -> Tensor:
     hats = _hats(
         table, [n / max(1, layers - 1) if linear else (n + 0.5) / layers for n in range(layers)]
     ).T.contiguous()
-    for row, time in zip(hats, table.times, strict=True):
+    for row, time, end in zip(hats, table.times, (*table.times[1:], 1.0), strict=True):
         if row.sum() == 0:
-            row[round(time * (layers - 1))] = 1.0
+            nearest = round(time * (layers - 1)) if linear else int((time + end) / 2 * layers)
+            row[min(nearest, layers - 1)] = 1.0
     return hats / hats.sum(dim=1, keepdim=True)
 
 
@@ -77,10 +78,13 @@ def knot_times(distances: Sequence[float], knots: int, blend: str = "linear") ->
         distances: how far each layer moves the tokens, as `layer_distances` measures it; each takes an equal time.
         knots, blend: as in the configuration, whose `knot_times` this is for.
     """
+    moving = [layer for layer, distance in enumerate(distances) if distance > 0]
+    if not moving:
+        raise ValueError(f"distances={list(distances)}; expected a layer that moves the tokens")
     way = [sum(distances[:n]) / sum(distances) for n in range(len(distances) + 1)]
     times = []
     for mark in Timetable.of(knots, 1.0, blend).times:
-        layer = min(bisect_right(way, mark), len(distances)) - 1
+        layer = min(bisect_right(way, mark) - 1, moving[-1])
         times.append(round((layer + (mark - way[layer]) / (way[layer + 1] - way[layer])) / len(distances), 6))
     return tuple(times)
 

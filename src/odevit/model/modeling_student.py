@@ -14,7 +14,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import ModelOutput
 
 from odevit.depth import Depth
-from odevit.field import KnottedField, VectorField
+from odevit.field import HyperField, KnottedField, VectorField
 from odevit.model.anatomy import Anatomy, answer_of, blank
 from odevit.model.configuration_equation import other_knots
 from odevit.model.configuration_student import OdeStudentConfig
@@ -318,9 +318,12 @@ class OdeStudent(EquationModel, Askable):
             f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f}%); "
             f"the original has {original:,} ({original / total:.1f} times as many)"
         )
-        if not isinstance(self.field, KnottedField) or self._original.model is None or self.config.init != "average":
+        field = self.field
+        if not isinstance(field, KnottedField) or isinstance(field, HyperField):
             return line
-        return line + "\n" + given_up(self.field, self.anatomy.where.blocks(self._original.model), self.config)
+        if self._original.model is None or self.config.init != "average":
+            return line
+        return line + "\n" + given_up(field, self.anatomy.where.blocks(self._original.model), self.config)
 
     def print_summary(self) -> None:
         print(self.summary())

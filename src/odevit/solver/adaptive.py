@@ -51,18 +51,26 @@ class AdaptiveSolver(Solver):
             raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
 
     def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: Save) -> Solution:
-        """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for."""
-        span, chosen = t1 - t0, save.chosen(stops)
+        """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for.
+
+        And where the velocity jumps, which an estimate of smooth errors may step over without a sign.
+        """
+        span, chosen, jumps = t1 - t0, save.chosen(stops), dynamics.jumps(t0, t1)
         states, times = ([x0], [t0]) if 0 in chosen else ([], [])
         maps: list[Tensor] = []
         if save.attentions:
             dynamics = dynamics.observed_by(maps.append)
+        landings = [(t1 if n == stops else t0 + span * n / stops, n in chosen) for n in {*chosen, stops} - {0}]
+        landings = sorted([*landings, *((time, False) for time in jumps)], key=lambda landing: landing[0] * span)
         x, t = x0, t0
-        slope = dynamics(x, t)
+        slope = dynamics.within(t, landings[0][0])(x, t)
         h = self._first_step(x, slope, span)
         nfe, accepted, rejected, failure = 1, 0, 0, None
-        for n in sorted({*chosen, stops} - {0}):
-            target = t1 if n == stops else t0 + span * n / stops
+        for target, kept in landings:
+            here = dynamics.within(t, target) if jumps else dynamics
+            if jumps and t != t0 and failure is None:
+                slope = here(x, t)
+                nfe += 1
             while failure is None and (target - t) * span > 0:
                 if accepted + rejected >= self.max_steps:
                     failure = (
@@ -73,7 +81,7 @@ class AdaptiveSolver(Solver):
                 # A landing step is cut short by the target; the controller's own size is kept for after it.
                 landing = abs(target - t) <= abs(h)
                 trial = target - t if landing else h
-                after, next_slope, error = self._try(dynamics, x, slope, t, trial)
+                after, next_slope, error = self._try(here, x, slope, t, trial)
                 nfe += self.tableau.stages - 1
                 ratio = self._in_tolerances(error, torch.maximum(x.abs(), after.abs()))
                 if ratio <= 1.0:
@@ -89,7 +97,7 @@ class AdaptiveSolver(Solver):
                         f"Stopped at t = {t:g} of {t1:g}: the step fell below min_step = {self.min_step:g} of the way. "
                         "The field is stiff or not smooth there: loosen the tolerances or use an exponential solver."
                     )
-            if failure is None and n in chosen:
+            if failure is None and kept:
                 states.append(x)
                 times.append(t)
         return Solution(
