@@ -18,6 +18,7 @@ from odevit.distill.step import Distillation
 from odevit.model import get_ode_model
 from odevit.solver import Way
 from odevit.train.callbacks import read_metrics
+from odevit.train.folder import RunFolder
 from odevit.train.life import make_trainer, run
 from odevit.train.recipe import TrainRecipe
 from odevit.train.trainer import OdeViTTrainer
@@ -25,6 +26,8 @@ from tests.model.tiny import tiny_images, tiny_model
 from tests.train.start import words
 
 LAYERS = 3
+PLAIN = {"data.augmentation.crop": 0, "data.augmentation.flip": False, "data.augmentation.mix_probability": 0}
+PLAIN |= {"data.augmentation.mixup": 0, "data.augmentation.cutmix": 0}
 HALVES = {"cls": 0.5, "patches": 0.0, "others": 0.5, "meeting": "exact"}
 
 
@@ -229,7 +232,8 @@ def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_pat
     lines = read_metrics(folder / "metrics.jsonl")
     assert lines[-1]["step"] == 24
     assert lines[-1]["phase"] == "any_way"
-    assert "eval_accuracy" in lines[-1], "the last weights are evaluated"
+    looked = [line["step"] for line in lines if "eval_accuracy" in line]
+    assert looked == [5, 10, 15, 20, 24], "at every fifth of it, whatever the epochs, and at its end"
     walked = [line for line in lines if line["phase"] == "walk" and "loss_logits" in line]
     assert walked
     for line in walked:
@@ -297,6 +301,11 @@ def test_states_that_are_no_numbers_are_found_before_training(vit, tmp_path):
         ({"phases.walk.share": 0}, "phases.walk.share=0.0; expected a share in (0, 1]"),
         ({"phases.walk.ways": "[rk5:3]"}, "phases.walk.ways: 'rk5:3': unknown solver 'rk5'"),
         ({"phases.walk.ways": "[]"}, "phases.walk.ways=[]; expected at least one way"),
+        ({"phases.walk.ways": "[rk4:0x]"}, "phases.walk.ways: 'rk4:0x' goes nowhere; expected at least one step"),
+        (
+            {"phases.walk.objective.attention_kl": 1, "features": "F", **PLAIN},
+            "features= keeps states and logits, no attention maps; set the weights of attention to 0",
+        ),
         ({"phases.walk.objective.scale": "size"}, "phases.walk.objective.scale='size'; expected none or state or"),
         ({"phases.forced.objective.path": "last"}, "phases.forced.forced=true starts at every layer's state"),
         ({"phases.walk.learning_rate": -1}, "phases.walk.learning_rate=-1.0; expected None or a number > 0"),
@@ -344,6 +353,35 @@ def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(vit,
     settings = {"student.knots": 3, "student.blend": "constant"}
     with pytest.raises(ValueError, match=r"phases.any_way.ways, lie_trotter, 2 steps, T = 3: steps=2 .* would skip 1"):
         distill_recipe(recipe(vit, out=tmp_path / "run", **settings))
+
+
+def test_what_the_last_phase_cannot_ask_for_is_said_before_the_first(vit, tmp_path):
+    with pytest.raises(ValueError, match=r"phases.any_way.objective.registers=1, but the layout has no such tokens"):
+        distill_recipe(recipe(vit, out=tmp_path / "run", **{"phases.any_way.objective.registers": 1}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
+    for steps, said in ((5, ["forced", "walk"]), (3, []), (6, [])):
+        task = DistillTask(recipe(vit, out=tmp_path / f"{steps}", **{"student.steps": steps}))
+        task.folder.claim(task.recipe)
+        task.build()
+        lines = [line for line in capsys.readouterr().out.splitlines() if "but the last" in line]
+        assert [line.split(":")[0] for line in lines] == [f"phases.{name}" for name in said]
+
+
+def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
+    """The folders that it names are the same ones, and a name that means another folder there is another recipe."""
+    (tmp_path / "a" / "more").mkdir(parents=True)
+    (tmp_path / "b" / "more").mkdir(parents=True)
+    settings = {"out": tmp_path / "run", "features": "F"}
+    monkeypatch.chdir(tmp_path / "a")
+    RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled="more", **settings))
+    monkeypatch.chdir(tmp_path / "b")
+    settings |= {"features": tmp_path / "a" / "F", "resume": True}
+    RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled=str(tmp_path / "a" / "more"), **settings))
+    with pytest.raises(ValueError, match=r"unlabelled changed; give the same settings as before, or start .* out="):
+        RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled="more", **settings))
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from datasets import Dataset, Features, Image
 from PIL import Image as Picture
 
 from odevit.data import Images, ImageStream, find_source, load_data, with_unlabelled
+from odevit.data.source import find_pictures
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from tests.distill.test_phases import recipe, vit  # noqa: F401 (a fixture)
@@ -41,6 +42,38 @@ def test_images_of_the_data_are_not_taken_again(tmp_path):
     assert both.train.pixels[len(data.train) :].unique().tolist() == [30]
     with pytest.raises(ValueError, match="no images to train on but those of the data; expected files"):
         with_unlabelled(data, [folder], lambda: data, known=own)
+
+
+def test_links_do_not_hide_what_is_measured_on(tmp_path):
+    """A pool of pictures that a data set points into, and a folder that points into a data set."""
+    pool, more = save_pictures(tmp_path / "pool", 24, 10), save_pictures(tmp_path / "more", 2, 30)
+    for number, picture in enumerate(sorted(pool.iterdir())[:20]):
+        name = tmp_path / "data" / ("test" if number % 5 == 0 else "train") / ("cat" if number % 2 else "dog")
+        name.mkdir(parents=True, exist_ok=True)
+        (name / picture.name).symlink_to(picture)
+        (more / f"link-{picture.name}").hardlink_to(picture)
+    own = find_source(tmp_path / "data").files
+    assert [sum(map(len, find_pictures(folder, own))) for folder in (pool, more)] == [4, 2]
+
+
+def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):
+    folder = save_pictures(tmp_path / "both", 3, 10)
+    picture = {"bytes": (folder / "0.png").read_bytes(), "path": None}
+    Dataset.from_dict({"text": ["a caption"]}).to_parquet(folder / "captions.parquet")
+    features = Features({"img": Image()})
+    Dataset.from_dict({"img": [picture] * 5}, features=features).to_parquet(folder / "few.parquet")
+    Dataset.from_dict({"img": []}, features=features).to_parquet(folder / "none.parquet")
+    data = load_data("digits")
+    for limit in (4.0, 0.0):
+        both = with_unlabelled(
+            data, [folder], lambda: load_data("digits", resident_limit_gb=0), resident_limit_gb=limit
+        )
+        assert len(both.train) == len(data.train) + 8
+    for path in folder.glob("*.png"):
+        path.unlink()
+    (folder / "few.parquet").unlink()
+    with pytest.raises(ValueError, match=r"holds no images to train on; .* or parquet files with a column of images"):
+        with_unlabelled(data, [folder], lambda: data)
 
 
 def test_parquet_files_need_no_labels(tmp_path):

@@ -45,7 +45,7 @@ NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 """How torch's allocators say it."""
 
 GOES_ON = {"compare": "; typed again, it goes on"}
-GOES_ON |= dict.fromkeys(("train", "distill"), "; the run goes on with resume=true")
+GOES_ON |= dict.fromkeys(("train", "distill"), "; a run that has begun goes on with resume=true")
 """What to do after an interruption."""
 
 

@@ -79,11 +79,11 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
     return _hub_source(text, image_column, label_column, otherwise)
 
 
-def find_pictures(folder: Path, known: Collection[str] = ()) -> Records:
-    """Every picture of a folder, at any depth, or of its parquet files. Nobody asks for their labels, which are 0.
+def find_pictures(folder: Path, known: Collection[str] = ()) -> list[Records]:
+    """Every picture of a folder, at any depth, and of its parquet files. Nobody asks for their labels, which are 0.
 
     Parts that are named as test or validation parts are left out, and so are the files `known`, those of the data
-    itself: what is measured on must not be trained on.
+    itself, whatever links lead to them: what is measured on must not be trained on.
     """
     from datasets import Dataset
 
@@ -91,22 +91,38 @@ def find_pictures(folder: Path, known: Collection[str] = ()) -> Records:
         raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
     folder = folder.resolve()
     every = [path for path in sorted(folder.rglob("*")) if _is_for_training(path.relative_to(folder))]
-    files = [path for path in every if str(path) not in known]
-    tables, pictures = [path for path in files if path.suffix == ".parquet"], [*filter(_is_picture, files)]
-    if tables:
-        columns = _parquet_features(_open_parquet(tables[0]).schema_arrow).items()
-        images = [name for name, feature in columns if _described(feature) == "image"]
-        if not images:
-            raise ValueError(f"{tables[0]} has no column of images; expected one")
-        return _parquet_records(tables, images[0], None)
-    if not pictures:
+    measured = {_identity(Path(file)) for file in known}
+    files = [path for path in every if _identity(path) not in measured]
+    records: list[Records] = []
+    if pictures := [str(path) for path in files if _is_picture(path)]:
+        dataset = Dataset.from_dict({"image": pictures, "label": np.zeros(len(pictures), int)})
+        records.append(_table_records(dataset, "image", "label", None))
+    for path in files:
+        # A table without images, of captions say, may lie beside them.
+        if path.suffix == ".parquet" and (column := _image_column(path)):
+            records.append(_parquet_records([path], column, None))
+    if not any(map(len, records)):
         raise ValueError(
             f"unlabelled={str(folder)!r} holds no images to train on"
             f"{' but those of the data' if len(files) < len(every) else ''}; expected files ending in "
-            f"{' '.join(sorted(SUFFIXES))}, or parquet files"
+            f"{' '.join(sorted(SUFFIXES))}, or parquet files with a column of images"
         )
-    dataset = Dataset.from_dict({"image": [str(path) for path in pictures], "label": np.zeros(len(pictures), int)})
-    return _table_records(dataset, "image", "label", None)
+    return [part for part in records if len(part)]
+
+
+def _identity(path: Path) -> object:
+    """What a file is, by whatever name; one that cannot be asked is told from others by its name."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return str(path)
+    return facts.st_dev, facts.st_ino
+
+
+def _image_column(path: Path) -> str | None:
+    """The first column of images of a parquet file, if it has one."""
+    columns = _parquet_features(_open_parquet(path).schema_arrow).items()
+    return next((name for name, feature in columns if _described(feature) == "image"), None)
 
 
 def _is_for_training(path: Path) -> bool:
@@ -148,6 +164,8 @@ def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, 
     if len(empty) == sum(map(len, files.values())):
         loose = sum(map(_is_picture, folder.iterdir()))
         problem = f"{loose} images lie in it directly, without a class" if loose else "no images were found in it"
+        if any(folder.glob("*.parquet")):
+            problem += " (parquet files are read if called train-00000-of-00001.parquet, test-..., and so on)"
         raise ValueError(
             f"the data folder {folder} cannot be used: {problem}; expected train/<class>/*.png (and"
             f" test/<class>/*.png), or <class>/*.png, files ending in {' '.join(sorted(SUFFIXES))}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 import torch
@@ -35,12 +35,13 @@ def with_unlabelled(
 
     Args:
         data: in memory, or streamed.
-        folders: pictures at any depth, or parquet files.
+        folders: pictures at any depth, and parquet files.
         stream: gives the same data as streams, for when everything together is too large for memory.
         known: files of the data itself, which are not taken a second time.
         processor, skip_unreadable, resident_limit_gb: as in `load_data`.
     """
-    records = JoinedRecords([find_pictures(Path(folder).expanduser(), known) for folder in folders])
+    found = [find_pictures(Path(folder).expanduser(), known) for folder in folders]
+    records = JoinedRecords([*chain.from_iterable(found)])
     decoder = Decoder(data.image_size, processor=processor)
     count = len(records) + len(data.train) + len(data.validation) + len(data.test)
     fits = count * decoder.channels * data.image_size**2 <= resident_limit_gb * 2**30

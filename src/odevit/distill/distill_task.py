@@ -120,6 +120,7 @@ class DistillTask(Task[DistillRecipe]):
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
+        self._try_phases()
         if recipe.train.compile is True:
             teacher.compile_blocks()
             self.network.compile_error()
@@ -155,6 +156,21 @@ class DistillTask(Task[DistillRecipe]):
                 refused += [f"phases.{part.name}.ways, {way}: {sentence}" for sentence in sentences]
         if refused:
             raise ConfigError("the recipe", refused)
+
+    def _try_phases(self) -> None:
+        """A step of each phase with two images, that learns nothing: what cannot be asked is said now, not halfway."""
+        images = {name: value[:2] for name, value in next(iter(self.validation)).items()}
+        own, layers = self.student.way, len(self.alignment.distances)
+        for part in self.phases:
+            self.enter(part.end, part)
+            with typed_as(f"phases.{part.name}.objective", vars(self.recipe.objective)):
+                self.network(images["pixel_values"], images["labels"], way=part.draws.ways[0] if part.draws else None)
+            only_last = len(self.network.meetings(own)) == 1 < layers
+            if self.network.objective.path == "all" and only_last and self.place.is_main:
+                print(
+                    f"phases.{part.name}: {own.steps} steps end at none of the teacher's {layers} layers but the last; "
+                    f"student.steps={layers} meets them all"
+                )
 
     def _fitted(self, images: int) -> DistillRecipe:
         """The recipe with batches that are not larger than the data, where phases make up for fewer images."""

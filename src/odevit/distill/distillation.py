@@ -138,7 +138,7 @@ class DistillRecipe(Recipe):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
         if self.features and any(goal.seen < 1 for goal in goals):
             problems.append("features= keeps the teacher's states of whole images; set objective.seen=1")
-        if self.features and self.objective.needs_attentions:
+        if self.features and any(goal.needs_attentions for goal in goals):
             problems.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
         if self.features and self.train.capture is True:
             problems.append("features= are read from disk, which a replayed step cannot do; set train.capture=false")

@@ -36,7 +36,7 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
         if "meta device" in why:
             raise  # how it was called, which is no fault of the files
         if "mismatched" in why:
-            why = "its weights have other shapes than its config.json, or what was given with it, says"
+            why = "its weights have other shapes than its config.json says, or what was given beside it"
             remedy = "Load it as it was saved; if you did, its files are damaged: copy them again"
             if other_head:
                 remedy = "For a new head (num_labels=...), pass ignore_mismatched_sizes=True"

@@ -84,7 +84,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._enter(list(dict.fromkeys([*self.written, RECIPE])))
         text = yaml.safe_dump(_content(recipe), sort_keys=False)
-        (self.path / RECIPE).write_text(text)
+        _write(self.path / RECIPE, text)
         return text
 
     def replaced(self) -> None:
@@ -152,14 +152,21 @@ class RunFolder:
         if changed:
             raise ValueError(
                 f"resume=true continues the recipe of {self.path}, but {', '.join(changed)} changed; "
-                "give the same settings as before, or start a new run with init_from="
+                "give the same settings as before, or start a new run with another out="
             )
 
     def _enter(self, names: list[str]) -> None:
-        (self.path / MANIFEST).write_text(json.dumps(names, indent=1) + "\n")
+        _write(self.path / MANIFEST, json.dumps(names, indent=1) + "\n")
 
     def _times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.path.iterdir() if path.name != MANIFEST}
+
+
+def _write(file: Path, text: str) -> None:
+    """The whole text or what was there before, whenever a process is killed: without these files a run is lost."""
+    fresh = file.with_suffix(file.suffix + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, file)
 
 
 def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
@@ -177,7 +184,12 @@ def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
 def with_whole_paths(content: dict[str, Any]) -> dict[str, Any]:
     """A recipe's content with the folders it names made absolute: a run can be evaluated from anywhere."""
     content["data"]["source"] = _whole(content["data"]["source"])
-    return content | {key: _whole(content[key]) for key in ("teacher", "init_from")}
+    whole: dict[str, Any] = {key: _whole(content[key]) for key in ("teacher", "init_from") if key in content}
+    if "unlabelled" in content:
+        whole["unlabelled"] = [*map(_whole, content["unlabelled"])]
+    if content.get("features"):  # a folder that may not be there yet
+        whole["features"] = str(Path(content["features"]).expanduser().resolve())
+    return content | whole
 
 
 def _whole(name: str | None) -> str | None:

@@ -18,6 +18,8 @@ from odevit.train.ways import Draws
 
 BETWEEN_WAITS = 8
 """Updates after which a run that counts seconds waits for the device: they are to be its seconds, not its queue's."""
+LONGEST_UNSAVED = 0.2
+"""Share of a training in phases, or of one that counts seconds, after which it is evaluated and saved."""
 NO_END = 10**9
 """Updates of a run that counts seconds, as far as anyone needs to know."""
 
@@ -123,8 +125,23 @@ class Schedule(LRScheduler):
 
 
 class Ending(TrainerCallback):
-    """Ends a training whose time is over; its last weights are evaluated whenever that is."""
+    """Ends a training whose time is over; its last weights are evaluated whenever that is.
+
+    And so are those at every fifth of it, should nobody have looked since: epochs may be longer than the time, and
+    what is not saved is lost to a crash.
+    """
+
+    def __init__(self) -> None:
+        self.looked = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
+        self.looked = lr_scheduler.progress
 
     def on_step_end(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
         if lr_scheduler.progress >= 1.0:
-            control.should_evaluate = control.should_save = control.should_training_stop = True
+            control.should_training_stop = True
+        if control.should_training_stop or lr_scheduler.progress > self.looked + LONGEST_UNSAVED:
+            control.should_evaluate = control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
+        self.looked = lr_scheduler.progress

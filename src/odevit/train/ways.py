@@ -60,6 +60,8 @@ def read_way(text: str, own: Way) -> Way:
     fixed = [OWN, *(name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver))]
     if solver not in fixed:
         raise ValueError(f"{text!r}: {unknown_name('solver', solver, fixed)}")
+    if steps is not None and float(steps) == 0:
+        raise ValueError(f"{text!r} goes nowhere; expected at least one step")
     if float(horizons or 1) < 1:
         raise ValueError(f"{text!r} ends before the model's own horizon; expected a multiple of it, at least 1")
     count = own.steps if steps is None else max(1, round(float(steps) * (own.steps if times else 1)))
