@@ -27,7 +27,7 @@ from tests.train.start import words
 
 LAYERS = 3
 PLAIN = {"data.augmentation.crop": 0, "data.augmentation.flip": False, "data.augmentation.mix_probability": 0}
-PLAIN |= {"data.augmentation.mixup": 0, "data.augmentation.cutmix": 0}
+PLAIN |= {"data.augmentation.mixup": 0, "data.augmentation.cutmix": 0, "data.augmentation.affine": 0}
 HALVES = {"cls": 0.5, "patches": 0.0, "others": 0.5, "meeting": "exact"}
 
 
