@@ -45,6 +45,18 @@ STUDENTS = (
     "distill-dinov2s-cifar100-knots1",
     "distill-dinov2s-cifar100",
 )
+BREAKING = {
+    "four knots": "records/distill-dinov2s-cifar100-knots4-pooled/",
+    "one knot": "records/distill-dinov2s-cifar100-knots1-pooled/seed1-",
+}
+"""Students in checkpoints/, and what the names of their files of `benchmarks.any_way` begin with."""
+TRAINED = {
+    "knots4-pooled": "1,111 s of half an H200",
+    "knots2-pooled": "1,111 s of half an H200",
+    "knots1-pooled": "20,000 updates, 421 s of an H200",
+    "cifar10-knots2": "1,196 s of a quarter of an H200",
+}
+"""How long students were trained, by the end of their name, and on how much of a GPU: records/README.md."""
 SHOWN = ("digits", "distill-digits", *COMPARED, "settled-cifar10", "distill-cifar100", *PUBLISHED)
 MODELS = ("fast-cifar10", "fast-cifar100", "settled-cifar10")
 RECIPES = {
@@ -77,6 +89,9 @@ def records_table() -> str:
     for name in SHOWN:
         record = read(name, "record.json")
         spread = f" ± {100 * record['top1_spread']:.2f}" if record["top1_spread"] is not None else ""
+        seconds = [seed["seconds"] for seed in record["seeds"]]
+        # A mean says nothing where the load of the machine was another one for each seed.
+        times = seconds if max(seconds) > 1.5 * min(seconds) else [record["seconds"]]
         rows.append(
             [
                 f"[{name}](records/{name}/record.json)",
@@ -86,7 +101,7 @@ def records_table() -> str:
                 f"{100 * record['top1']:.2f}%{spread}",
                 str(len(record["seeds"])),
                 str(record["epochs"]),
-                f"{record['seconds']:.0f} s",
+                " / ".join(f"{time:.0f}" for time in times) + " s",
                 device(record),
             ]
         )
@@ -299,19 +314,11 @@ def students_table() -> str:
     return table(head, rows)
 
 
-def fewer_layers_table() -> str:
-    """The teacher with blocks removed and nothing trained."""
-    report = read("dinov2s-cifar100-fewer-layers", "fewer_layers-cpu.json")
-    rows = [
-        [str(row["blocks"]), f"{row['params'] / 1e6:.2f}M", f"{row['top1']:.1%}", f"{row['agreement']:.1%}"]
-        for row in report["rows"]
-    ]
-    note = f"The first {report['images']:,} test images, {device(report)}."
-    return table(["blocks kept", "parameters", "top-1", "agreement"], rows) + "\n\n" + note
+def same_time_table(file: str, removed: str = "") -> str:
+    """Students of one teacher that had the same images and time: equations, stacked blocks, pieces, the paper's.
 
-
-def same_time_table(file: str) -> str:
-    """Students of one teacher that had the same images and time: equations, stacked blocks, pieces, the paper's."""
+    And the teacher itself with blocks removed, where a record of that is named.
+    """
     report = json.loads((ROOT / file).read_text())
     teacher, *students = report["rows"]
     ways = list(students[0]["seeds"][0]["ways"])
@@ -326,7 +333,7 @@ def same_time_table(file: str) -> str:
     def otherwise(seeds: Sequence[dict[str, Any]], way: str) -> str:
         found = [seed["ways"][way] for seed in seeds]
         if None in found:
-            return "would skip a block"
+            return "refused"
         top1, changed = (statistics.mean(one[key] for one in found) for key in ("top1", "changed"))
         return f"{100 * top1:.1f}%, {100 * changed:.1f}%"
 
@@ -339,12 +346,18 @@ def same_time_table(file: str) -> str:
         size = f"{row['params'] / 1e6:.3g}M"
         otherwise_asked = (otherwise(seeds, way) for way in ways)
         rows.append([row["name"], size, str(row["nfe"]), speed(row), updates, *accuracy, *otherwise_asked])
+    left = read(removed, "fewer_layers-cpu.json") if removed else {"rows": []}
+    for row in left["rows"]:
+        size, accuracy = f"{row['params'] / 1e6:.3g}M", [f"{row['top1']:.1%}", f"{row['agreement']:.1%}"]
+        name, blocks = f"{row['blocks']} of the teacher's blocks, untrained", str(row["blocks"])
+        rows.append([name, size, blocks, "-", "0", *accuracy, *("-" for _ in ways)])
     head = ["student", "parameters", "evaluations", "ms / image", "updates", "top-1", "agreement", *ways]
     count = len(students[0]["seeds"])
     note = (
         f"{report['seconds']:g} s each, {count} seed{'s' if count > 1 else ''}; the first {report['images']:,} test "
         f"images in other ways; {device(report)}."
     )
+    note += f" Untrained ones: the first {left['images']:,}, {device(left)}." if removed else ""
     return table(head, rows) + "\n\n" + note
 
 
@@ -364,9 +377,9 @@ def student_speed_table() -> str:
     return table(["student", "parameters", "evaluations", "ms / image"], rows) + "\n\n" + note
 
 
-def any_way_table(file: str) -> str:
+def any_way_table() -> str:
     """Students asked in other ways: points lost, and answers that are others."""
-    asked = {name: read(name, file) for name in STUDENTS if (ROOT / "records" / name / file).exists()}
+    asked = {name: read(name, "any_way-gpu.json") for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3])}
     reports = list(asked.values())
     own = reports[0]["ways"][0]
     rows = []
@@ -384,20 +397,56 @@ def any_way_table(file: str) -> str:
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
 
 
-def breaking_table() -> str:
-    """Where students break: their top-1 with fewer and fewer steps of every solver."""
-    asked = {n: read(n, "coarse-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "coarse-cpu.json").exists()}
+def knots_table() -> str:
+    """What a number of knots costs, with today's recipe."""
     rows = []
-    for name, report in asked.items():
+    for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
+        record = read(name, "record.json")
+        data, knots = name.removeprefix("distill-dinov2s-").removesuffix("-pooled").split("-knots")
+        top1, spread = f"{record['top1']:.2%}", record["top1_spread"]
+        kept = f"{record['top1'] / record['teacher_top1']:.1%}"
+        row = [knots, data.replace("cifar", "CIFAR-"), f"{record['params'] / 1e6:.2f}M", top1 + (f" ± {100 * spread:.2f}" if spread else "")]
+        row += [f"{record['teacher_top1']:.2%}", kept, f"{record['agreement']:.2%}"]
+        rows.append([*row, next(text for end, text in TRAINED.items() if name.endswith(end))])
+    head = ["knots", "data", "parameters", "top-1", "its teacher's", "kept", "agreement", "training, a run"]
+    return table(head, rows)
+
+
+def pooled_table() -> str:
+    """What letting go of the layers brought, and how many updates each had."""
+
+    def cell(name: str) -> str:
+        record = read(f"distill-dinov2s-cifar100-{name}", "record.json")
+        lines = (ROOT / f"records/distill-dinov2s-cifar100-{name}/seed0-metrics.jsonl").read_text().splitlines()
+        first = record["seeds"][0]
+        return f"{first['top1']:.2%}, {first['agreement']:.2%}, {json.loads(lines[-1])['step']:,}"
+
+    rows = [[str(k), cell(f"knots{k}"), cell(f"knots{k}-pooled")] for k in (4, 2, 1)]
+    what = "top-1, agreement, updates"
+    return table(["knots", f"layers to the end: {what}", f"let go of: {what}"], rows) + "\n\nSeed 0 of each."
+
+
+def breaking_table() -> str:
+    """The fewest steps with which a student still answers as it does, solver by solver, and what fewer make of it."""
+    reports = {name: json.loads((ROOT / f"{run}coarse-cpu.json").read_text()) for name, run in BREAKING.items()}
+    rows = []
+    for name, report in reports.items():
         own, *others = report["ways"]
-        ways: dict[str, list[str]] = {}
+        cells: dict[str, list[str]] = {}
         for way in others:
-            ways.setdefault(way["solver"], []).append(f"{way['steps']}: {way['top1']:.1%}")
-        short = f"`{name.removeprefix('distill-dinov2s-')}`, {own['top1']:.1%} in its own way"
-        rows += [[short, solver, *found] for solver, found in ways.items()]
-    first = next(iter(asked.values()))
-    note = f"The first {first['ways'][0]['images']:,} test images, {device(first)}."
-    return table(["student", "solver", "steps: top-1", "", "", ""], rows) + "\n\n" + note
+            cells.setdefault(way["solver"], []).append(f"{way['steps']}: {way['top1']:.1%}")
+        rows.append([f"{name}, {own['top1']:.1%}", *(", ".join(found) for found in cells.values())])
+    first = next(iter(reports.values()))
+    head = ["steps: top-1", *dict.fromkeys(way["solver"] for way in first["ways"][1:])]
+    return table(head, rows) + f"\n\nThe first {first['ways'][0]['images']:,} test images, {device(first)}."
+
+
+def knot_places_table() -> str:
+    """Students before and after a few updates of the first phase."""
+    report = json.loads((ROOT / "benchmarks/knot_places.json").read_text())
+    rows = [[name, f"{row['before']:.2f}", f"{row['after']:.2f}"] for name, row in report["students"].items()]
+    note = f"{report['updates']} updates of {report['images']} images, one seed, {device(report)}."
+    return table(["four knots", "before", "after"], rows) + "\n\n" + note
 
 
 def blends_table() -> str:
@@ -449,7 +498,7 @@ def prices_table() -> str:
     def number(record: str, key: str = "top1") -> float:
         return read(record, "record.json")[key]
 
-    seconds = f"{number(dino, 'seconds'):.0f} s"
+    seconds = f"{number(dino, 'seconds'):.0f} s of half a GPU"
     prices = [
         (f"DINOv2-S backbone on CIFAR-100, distilled without labels in {seconds}", number(dino, "teacher_top1"), dino),
         ("12-layer ViT on CIFAR-100, distilled without labels", number(vit, "teacher_top1"), vit),
@@ -548,7 +597,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "student_speed": student_speed_table,
     "same_time": lambda: same_time_table("benchmarks/same_time.json"),
     "same_time_longer": lambda: same_time_table("benchmarks/same_time_longer.json"),
-    "same_time_real": lambda: same_time_table("records/same-time-dinov2s-cifar100/same_time.json"),
+    "same_time_real": lambda: same_time_table(
+        "records/same-time-dinov2s-cifar100/same_time.json", "dinov2s-cifar100-fewer-layers"
+    ),
     "adjoint_error": adjoint_table,
     "first": first_table,
     "records": records_table,
@@ -563,12 +614,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "equilibrium": equilibrium_table,
     "objectives": objectives_table,
     "students": students_table,
-    "any_way": lambda: any_way_table("any_way-cpu.json"),
-    "any_way_gpu": lambda: any_way_table("any_way-gpu.json"),
+    "any_way": any_way_table,
     "breaking": breaking_table,
     "blends": blends_table,
+    "knots": knots_table,
+    "pooled": pooled_table,
+    "knot_places": knot_places_table,
     "unseen": unseen_table,
-    "fewer_layers": fewer_layers_table,
     "compared": lambda: compared_table("digits"),
     "compared_cifar10": lambda: compared_table("CIFAR-10"),
     "prices": prices_table,
