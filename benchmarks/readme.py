@@ -405,7 +405,12 @@ def knots_table() -> str:
         data, knots = name.removeprefix("distill-dinov2s-").removesuffix("-pooled").split("-knots")
         top1, spread = f"{record['top1']:.2%}", record["top1_spread"]
         kept = f"{record['top1'] / record['teacher_top1']:.1%}"
-        row = [knots, data.replace("cifar", "CIFAR-"), f"{record['params'] / 1e6:.2f}M", top1 + (f" ± {100 * spread:.2f}" if spread else "")]
+        row = [
+            knots,
+            data.replace("cifar", "CIFAR-"),
+            f"{record['params'] / 1e6:.2f}M",
+            top1 + (f" ± {100 * spread:.2f}" if spread else ""),
+        ]
         row += [f"{record['teacher_top1']:.2%}", kept, f"{record['agreement']:.2%}"]
         rows.append([*row, next(text for end, text in TRAINED.items() if name.endswith(end))])
     head = ["knots", "data", "parameters", "top-1", "its teacher's", "kept", "agreement", "training, a run"]
