@@ -2,9 +2,10 @@
 
     python -m benchmarks.knot_places OUT.json TEACHER DATA [knots=4] [updates=80] [images=16] [cache=FOLDER]
 
-Students begin as blends of their teacher's blocks and learn, from the same images, every layer by itself (the phase
-`forced`: its loss and its rates). What is written down is their error on held-out images, over the variance of what the
-teacher adds in a layer, the mean over layers: before the first update and after the last.
+Students that OUT.json has are not made again. They begin as blends of their teacher's blocks and learn, from the same
+images, every layer by itself (the phase `forced`: its loss and its rates). What is written down is their error on
+held-out images, over the variance of what the teacher adds in a layer, the mean over layers: before the first update
+and after the last.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from odevit.train.splits import choose_device, evaluation_batches, read_data
 
 HELD_OUT = 96
 """Images on which the errors are measured."""
-PIECES = {"blend": "constant", "vector_knots": None}
+PIECES = {"blend": "constant", "vector_knots": None, "vector_blend": "constant"}
 
 
 def students(moved: Sequence[float], knots: int) -> dict[str, dict[str, Any]]:
@@ -48,6 +49,7 @@ def students(moved: Sequence[float], knots: int) -> dict[str, dict[str, Any]]:
         "pieces, evenly": PIECES,
         "pieces, twice as many of norms and biases": {**PIECES, "vector_knots": 2 * knots},
         "pieces, a norm and a bias for every layer": {**PIECES, "vector_knots": len(moved)},
+        "pieces, norms and biases straight": {"blend": "constant", "vector_blend": "linear"},
         "pieces, the last of one layer": {**PIECES, "vector_knots": 2 * knots, "knot_times": early},
     }
 
@@ -96,8 +98,10 @@ def main(out: str, source: str, data: str, *options: str) -> None:
     moved = layer_distances([teacher.states(first)])
     facts = {"teacher": Path(source).name, "data": read.name, "knots": knots, "updates": updates, "images": images}
     facts |= {"device": device_name(choose_device("auto")), "versions": versions(), "moved": moved}
-    rows = {}
+    rows = json.loads(Path(out).read_text())["students"] if Path(out).exists() else {}
     for name, changes in students(moved, knots).items():
+        if name in rows:
+            continue
         student = replace(recipe.student, **changes)
         errors = learned(teacher, read, replace(recipe, student=student), updates, images)
         rows[name] = {"student": changes, **errors}

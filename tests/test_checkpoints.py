@@ -46,7 +46,7 @@ def test_the_card_says_what_the_record_says(folder):
     numbers = json.loads((folder.parents[1] / record / "record.json").read_text())
     assert numbers["params"] == student.parameter_count
     assert f"{numbers['params']:,}" in card
-    its_seed = int(re.search(r"of one seed, (\d+)", card)[1])
+    its_seed = int(re.search(r"are of (?:one seed, |seed )(\d+)", card)[1])
     (run,) = (run for run in numbers["seeds"] if run["seed"] == its_seed)
     assert f"{run['top1']:.2%}" in card
     assert f"{run['agreement']:.2%}" in card

@@ -29,8 +29,10 @@ def knotted(knots=3, blend="linear", fade=0.0, times=None, **options):
     return KnottedField([plain(fade=gate, **options) for _ in range(knots)], T, blend=blend, times=times).double()
 
 
-def changing(count=3, rank=2, blend="linear"):
-    field = KnottedField([shared := plain()], T, blend=blend, changes=[Change(shared, rank) for _ in range(count)])
+def changing(count=3, rank=2, blend="linear", knots=1, change_blend=None):
+    fields = [plain() for _ in range(knots)]
+    changes = [Change(fields[0], rank) for _ in range(count)]
+    field = KnottedField(fields, T, blend=blend, changes=changes, change_blend=change_blend)
     with torch.no_grad():
         for weight in field.changes.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -47,6 +49,7 @@ FIELDS = {
     "low rank": changing,
     "vectors": lambda: changing(rank=0),
     "constant low rank": lambda: changing(blend="constant"),
+    "pieces with straight vectors": lambda: changing(rank=0, blend="constant", knots=3, change_blend="linear"),
 }
 
 

@@ -40,6 +40,8 @@ def test_all_problems_are_reported_together():
         ({"gated": None}, r"gated=None; expected true or false"),
         ({"rope_theta": 0.5}, r"rope_theta=0.5; expected 0 or a number > 1"),
         ({"rope_theta": 100.0, "attention": "l2"}, r"rope_theta=100.0 needs attention='dot' or 'cosine', not 'l2'"),
+        ({"vector_blend": "linear"}, r"vector_blend='linear', but vector_knots=None: pass vector_knots=12, say"),
+        ({"vector_blend": "curved", "vector_knots": 2}, r"vector_blend='curved'; expected None or one of .*linear"),
         ({"qk_norm": True, "attention": "hopfield"}, r"qk_norm=True needs attention='dot' or 'cosine', not 'hopfield'"),
         ({"rope_theta": 100.0, "num_attention_heads": 16}, r"4 does not divide the 2 channels of one"),
         ({"init": "xavier"}, r"unknown init 'xavier'; known: normal, spectral"),

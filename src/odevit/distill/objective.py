@@ -16,7 +16,7 @@ OBJECTIVE_RULES = {
     "meeting": one_of("nearest", "exact"),
     **dict.fromkeys(WEIGHTS, number(least=0)),
     **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
-    "temperature": number(above=0),
+    "temperature": number(above=0, most=1e6),
     "seen": Expected("a share of the patches in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
 }
 

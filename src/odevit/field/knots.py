@@ -42,6 +42,7 @@ class KnottedField(Field):
         times: of the knots (or of the changes, where there is one knot), as shares of T; evenly unless given.
         changes: what is added to the knots' weights over a timetable of its own: low-rank changes of one shared weight,
             or vectors that move in more detail than matrices.
+        change_blend: of the changes; None is that of the knots.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class KnottedField(Field):
         blend: str = "linear",
         times: Sequence[float] | None = None,
         changes: Iterable[Change] = (),
+        change_blend: str | None = None,
     ) -> None:
         super().__init__()
         self.knots = nn.ModuleList(knots)
@@ -59,7 +61,7 @@ class KnottedField(Field):
         single = len(self.knots) == 1
         self.timetable = Timetable.of(len(self.knots), horizon, blend, None if single else times)
         changing = times if single and self.changes else None
-        self.changing = Timetable.of(max(1, len(self.changes)), horizon, blend, changing)
+        self.changing = Timetable.of(max(1, len(self.changes)), horizon, change_blend or blend, changing)
         first = self._knot(0)
         self.dim = first.dim
         self.leak, self.fade = first.leak, first.fade
@@ -98,10 +100,13 @@ class KnottedField(Field):
 
     def describe(self) -> str:
         parts = {"knots": self.timetable, "changes": self.changing}
-        there = {kind: len(table.times) for kind, table in parts.items() if len(table.times) > 1}
-        through = " and ".join(f"{count} {kind}" for kind, count in there.items()) or "one knot"
+        there = {kind: table for kind, table in parts.items() if len(table.times) > 1}
+        kinds: dict[str, list[str]] = {}
+        for kind, table in there.items():
+            kinds.setdefault(table.blend, []).append(f"{len(table.times)} {kind}")
+        through = " and ".join(f"{blend} through {' and '.join(found)}" for blend, found in kinds.items())
         return (
-            f"{self._knot(0).describe('x; W(t)')}, W(t) {self.timetable.blend} through {through} "
+            f"{self._knot(0).describe('x; W(t)')}, W(t) {through or 'of one knot'} "
             f"and held from t = {max(self.timetable.held_from, self.changing.held_from):g} on"
         )
 
@@ -138,11 +143,9 @@ class KnottedField(Field):
         self, t: float, made: Made | None, middle: float | None = None, flat: FlatKnots | None = None
     ) -> VectorField:
         """The field at time t, or in the piece around `middle`: one of `made`, or a new one."""
-        time = middle if middle is not None and self.timetable.blend == "constant" else t
-        place = self.timetable(time)
+        place, change = (table(t if middle is None or table.blend == "linear" else middle) for table in self._tables)
         if place[1] == 0.0 and not self.changes:
             return self._knot(place[0])
-        change = self.changing(time)
         key = (place, change, torch.is_grad_enabled())
         field = None if made is None else made.get(key)
         if field is None:

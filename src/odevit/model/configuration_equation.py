@@ -58,6 +58,7 @@ class EquationConfig(PreTrainedConfig):
         weights_over_time: `knots`, or `network`: a small network makes the weights of the time, see `HyperField`.
         basis: R, how many weights the network mixes; `rank` is theirs.
         vector_knots: how many knots the changes of vectors alone have (norms, biases, scales), which cost little.
+        vector_blend: how these move between their knots, `linear` or `constant`; None is as `blend` says.
         fade: share of the horizon after T over which the velocity fades away, so that the state rests; 0 leaves it on.
         attention_dropout, hidden_dropout, output_dropout, drop_path: probabilities, one mask per trajectory, as for
             `VectorField`.
@@ -94,6 +95,7 @@ class EquationConfig(PreTrainedConfig):
     knot_times: list[float] | tuple[float, ...] | None = None
     rank: int | None = None
     vector_knots: int | None = None
+    vector_blend: str | None = None
     weights_over_time: str = "knots"
     basis: int = 4
     fade: float = 0.0
@@ -130,6 +132,7 @@ class EquationConfig(PreTrainedConfig):
         "knots": whole(1, MOST_STEPS),
         "rank": whole(1, WIDEST, optional=True),
         "vector_knots": whole(2, MOST_STEPS, optional=True),
+        "vector_blend": Expected(f"None or one of {', '.join(BLENDS)}", lambda v: v is None or v in BLENDS),
         "knot_times": each(number(least=0, most=1), optional=True),
         "fade": number(least=0),
         "tolerance": number(above=0, optional=True),
@@ -330,7 +333,14 @@ def make_field(config: Any, layout: TokenLayout | None = None) -> VectorField | 
     changes = [Change(knots[0], config.rank or 0) for _ in range(config.knots if shared else config.vector_knots or 0)]
     if len(knots) == 1 and not changes:
         return knots[0]
-    return KnottedField(knots, float(config.horizon), blend=config.blend, times=config.knot_times, changes=changes)
+    return KnottedField(
+        knots,
+        float(config.horizon),
+        blend=config.blend,
+        times=config.knot_times,
+        changes=changes,
+        change_blend=None if shared else config.vector_blend,
+    )
 
 
 def make_knot(config: Any, layout: TokenLayout | None = None) -> VectorField:

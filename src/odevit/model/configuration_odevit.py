@@ -105,6 +105,8 @@ class OdeViTConfig(StagedConfig):
             return problems  # what follows computes with these numbers
 
         problems = self.head_problems()
+        if self.vector_blend is not None and self.vector_knots is None:
+            problems.append(f"vector_blend={self.vector_blend!r}, but vector_knots=None: pass vector_knots=12, say")
         tokenizer = TOKENIZERS[self.tokenizer]
         stride = tokenizer.stride_of(self.patch_size, self.tokenizer_channels)
         if self.image_size % stride:

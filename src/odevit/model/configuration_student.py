@@ -36,6 +36,7 @@ class OdeStudentConfig(EquationConfig):
         mlp_ratio, attention, attention_options, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise
             the teacher's, as far as a field can have them.
         vector_knots: a number, None, or "blocks": as many as the teacher has blocks, where that is more than `knots`.
+            `vector_blend` is of those, and means nothing without them.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
             that get their positions inside attention where the field does not.
         registers: learned tokens of the student's own, which its teacher does not have: they go through the equation
@@ -175,6 +176,7 @@ class OdeStudentConfig(EquationConfig):
         values: dict[str, Any] = blocks | {
             "steps": steps,
             "vector_knots": vectors,
+            "vector_blend": None if vectors is None else self.vector_blend,
             "horizon": self.horizon or float(anatomy.blocks),
             "hidden_size": self.hidden_size or anatomy.width,
             "num_attention_heads": heads,
