@@ -24,6 +24,7 @@ VARIANTS = [
     {"depth": "stacked"},
     {"knots": 2},
     {"knots": 2, "blend": "constant", "rank": 3},
+    {"knots": 2, "blend": "constant", "vector_knots": 2, "vector_blend": "linear"},
     {"vector_knots": 2, "fade": 0.5, "leak": 0.0},
     {"steps": 1, "activation": "quick_gelu", "gated": True, "qk_norm": True, "rope_theta": 100.0},
 ]

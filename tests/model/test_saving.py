@@ -36,7 +36,13 @@ def contents(folder):
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"depth": "stacked"}, {"attention": "hopfield", "time_conditioned": True}, {"knots": 2, "rank": 3}],
+    [
+        {},
+        {"depth": "stacked"},
+        {"attention": "hopfield", "time_conditioned": True},
+        {"knots": 2, "rank": 3},
+        {"knots": 2, "blend": "constant", "vector_knots": 2, "vector_blend": "linear"},
+    ],
 )
 def test_save_load_save_gives_the_same_bytes(tmp_path, overrides):
     model = tiny_model(id2label={i: f"class {i}" for i in range(5)}, **overrides)
