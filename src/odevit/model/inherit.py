@@ -101,18 +101,12 @@ def inherit(field: VectorField | KnottedField, blocks: Sequence[nn.Module], conf
     if isinstance(field, VectorField):
         return _write(field, _mixed(weights, torch.full((len(blocks),), 1.0 / len(blocks))))
     rows = shares(field.timetable, len(blocks))
-    there = _hats(field.timetable, field.changing.times) @ rows
     for knot, row in zip(field.knots, rows, strict=True):
         _write(cast(VectorField, knot), _mixed(weights, row))
-    if field.timetable.borders and field.changing.blend == "linear" and len(field.changes) > 1:
-        # Vectors that jumped with the matrices would undo what runs straight between two of their own knots.
-        mean = torch.full((len(blocks),), 1.0 / len(blocks))
-        there = mean.expand_as(there)
-        vectors = {name: value for name, value in _mixed(weights, mean).items() if value.ndim == 1}
-        for knot in field.knots:
-            _write(cast(VectorField, knot), vectors)
-    for change, row in zip(field.changes, shares(field.changing, len(blocks)) - there, strict=False):
-        cast(Change, change).approximate(_mixed(weights, row))
+    if field.changes:
+        missed = shares(field.changing, len(blocks)) - _hats(field.timetable, field.changing.times) @ rows
+        for change, row in zip(field.changes, missed, strict=True):
+            cast(Change, change).approximate(_mixed(weights, row))
 
 
 @torch.no_grad()
