@@ -460,7 +460,7 @@ def blends_table() -> str:
     kinds = {
         "linear": "straight, as by default",
         "constant": "`student.blend=constant student.vector_knots=null`",
-        "eight": "`student.blend=constant student.vector_knots=8`",
+        "eight": "`student.blend=constant student.vector_knots=8 student.vector_blend=constant`",
     }
     for name, what in kinds.items():
         last = json.loads((folder / f"{name}-metrics.jsonl").read_text().splitlines()[-1])
