@@ -26,6 +26,7 @@ from odevit import OdeViTForImageClassification
 from odevit.cli import main as command
 from odevit.depth import TiedDepth
 from odevit.field import Branch, KnottedField, Mlp, VectorField, spectral_
+from odevit.field.timetable import Timetable
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, PINK, finish, make_figure
 from odevit.solver import Way, solve
 from odevit.train.record import versions
@@ -90,7 +91,7 @@ def random_field(like: VectorField) -> VectorField:
 
 def smooth(like: VectorField) -> Callable[[int], list[VectorField]]:
     """Layers along a curve through three random fields: W((l - 1/2) / L)."""
-    curve = KnottedField([random_field(like) for _ in range(3)], 1.0)
+    curve = KnottedField([random_field(like) for _ in range(3)], Timetable.of(3, 1.0, "linear"))
     return lambda layers: [curve.at((n + 0.5) / layers) for n in range(layers)]
 
 

@@ -90,6 +90,11 @@ def number(
     return _or_none(Expected(f"a number {wanted}".strip(), fine), optional)
 
 
+def one_of(*names: str) -> Expected:
+    """One of a few words."""
+    return Expected(" or ".join(names), lambda value: value in names)
+
+
 def each(rule: Expected, *, optional: bool = False) -> Expected:
     """Several values, each of them as expected."""
 
@@ -164,4 +169,6 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
 
 FLAG = Expected("true or false", lambda value: isinstance(value, bool))
 DURATION = Expected("a finite time > 0", number(above=0).fine)
+SHARE = Expected("a share in [0, 1]", number(least=0, most=1).fine)
+SOME = Expected("a share in (0, 1]", number(above=0, most=1).fine)
 PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)

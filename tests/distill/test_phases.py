@@ -362,12 +362,21 @@ def test_what_the_last_phase_cannot_ask_for_is_said_before_the_first(vit, tmp_pa
 
 
 def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
-    for steps, said in ((5, ["forced", "walk"]), (3, []), (6, [])):
-        task = DistillTask(recipe(vit, out=tmp_path / f"{steps}", **{"student.steps": steps}))
+    remedies = {"uniform": "student.steps=3 meets them all", "arc": "pass objective.meeting=nearest"}
+    for kind, steps, said in (
+        ("uniform", 5, ["forced", "walk"]),
+        ("uniform", 3, []),
+        ("uniform", 6, []),
+        ("arc", 3, ["forced", "walk"]),
+    ):
+        settings = {"student.steps": steps, "alignment.kind": kind}
+        task = DistillTask(recipe(vit, out=tmp_path / f"{kind}-{steps}", **settings))
         task.folder.claim(task.recipe)
         task.build()
+        task.rehearse()
         lines = [line for line in capsys.readouterr().out.splitlines() if "but the last" in line]
         assert [line.split(":")[0] for line in lines] == [f"phases.{name}" for name in said]
+        assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
 
 
 def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """A step of distillation: what it matches, what it moves, and what it leaves alone."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -251,7 +252,13 @@ def test_problems_of_an_objective_are_reported_together():
     assert len(problems) == 6
     assert any("objective.path='first'" in problem for problem in problems)
     nothing = DistillObjective(cls=0, patches=0, registers=0, logits=0)
-    assert nothing.problems() == ["every weight of the objective is 0; set for example objective.cls=1.0"]
+    assert nothing.problems() == [
+        "nothing is asked of the student: every weight is 0; set for example objective.cls=1.0"
+    ]
+    assert replace(nothing, attention_l1=1.0).problems() == []
+    assert replace(nothing, cross_entropy=1.0).problems() == []
+    (late,) = replace(nothing, cross_entropy=1.0, cross_entropy_from=0.5).problems()
+    assert late == "objective.cross_entropy_from=0.5, but nothing else counts until then; set it to 0"
 
 
 def test_too_few_steps_for_the_layers_are_refused():

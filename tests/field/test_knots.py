@@ -26,13 +26,14 @@ def plain(**options):
 
 def knotted(knots=3, blend="linear", fade=0.0, times=None, **options):
     gate = Fade(T, fade) if fade else None
-    return KnottedField([plain(fade=gate, **options) for _ in range(knots)], T, blend=blend, times=times).double()
+    timetable = Timetable.of(knots, T, blend, times)
+    return KnottedField([plain(fade=gate, **options) for _ in range(knots)], timetable).double()
 
 
 def changing(count=3, rank=2, blend="linear", knots=1, change_blend=None):
     fields = [plain() for _ in range(knots)]
     changes = [Change(fields[0], rank) for _ in range(count)]
-    field = KnottedField(fields, T, blend=blend, changes=changes, change_blend=change_blend)
+    field = KnottedField(fields, Timetable.of(knots, T, blend), changes, Timetable.of(count, T, change_blend or blend))
     with torch.no_grad():
         for weight in field.changes.parameters():
             weight.add_(0.3 * torch.randn_like(weight))

@@ -235,6 +235,33 @@ def test_a_run_that_cannot_begin_leaves_the_one_it_was_to_replace(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
+def test_what_is_replaced_waits_until_the_new_run_is_trained(tmp_path):
+    """Also where a run fails before its first step, but has a finished teacher to go on from."""
+    recipe = small(tmp_path)
+    RunFolder(tmp_path).claim(recipe)
+    (RunFolder(tmp_path).own("model.safetensors")).write_text("weights")
+    recipe.overwrite = True
+    folder = RunFolder(tmp_path)
+    folder.claim(recipe)
+    (folder.own("teacher")).mkdir()
+    (tmp_path / "teacher" / "record.json").write_text("{}")
+    folder.give_up()
+    assert (tmp_path / "teacher" / "record.json").exists()
+    assert (tmp_path / ".replaced" / "model.safetensors").read_text() == "weights"
+    folder.claim(recipe)  # typed once more, and it fails before it has a teacher
+    folder.give_up()
+    assert (tmp_path / "model.safetensors").read_text() == "weights"
+    assert not (tmp_path / ".replaced").exists()
+
+
+def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(tmp_path):
+    recipe = small(tmp_path, steps=[8, 2])
+    recipe.model.knots, recipe.model.blend = 4, "constant"
+    with pytest.raises(ConfigError, match=r"train.steps, .*, 2 steps, T = .*: steps=2 .* would skip 2 of the 4"):
+        train_recipe(recipe)
+    assert not tmp_path.exists()
+
+
 def test_a_run_takes_the_place_of_another(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "record.json").write_text("{}")

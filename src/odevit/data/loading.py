@@ -29,14 +29,12 @@ from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
-from odevit.errors import ConfigError, Expected, OdeVitWarning, number, whole, writable
+from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, number, whole, writable
 from odevit.model.processor import facts_of, shape_of, square_processor
 
 logger = logging.getLogger(__name__)
 
 _CACHE_LAYOUT = 2  # raise when the meaning of the stored tensors changes
-
-LEARNED = Expected("a share in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1)
 
 
 def load_data(
@@ -71,7 +69,7 @@ def load_data(
     problems = [
         *whole(1, optional=True).problem("image_size", image_size),
         *number(least=0, below=1).problem("validation", validation),
-        *LEARNED.problem("share", share),
+        *SOME.problem("share", share),
         *Expected("0 (stream everything) or more", lambda gb: gb >= 0).problem("resident_limit_gb", resident_limit_gb),
         *writable("cache", cache, folder=True),
     ]

@@ -14,6 +14,7 @@ from odevit.errors import ConfigError, Expected, whole
 from odevit.field.change import Change
 from odevit.field.dynamics import Component, Dynamics, Field
 from odevit.field.knots import KnottedField
+from odevit.field.timetable import Timetable
 from odevit.field.vector_field import VectorField
 from odevit.solver import Solution, Way
 from odevit.tokens import Tokens
@@ -67,7 +68,8 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
                 problem = f"rank={rank} was given, but its weights move in time already; leave one out"
                 raise ConfigError(self.subject, [problem])
             changes = [Change(field, rank) for _ in range(way.steps)]
-            field = KnottedField([field], way.horizon, blend="constant", changes=changes)
+            still, moving = (Timetable.of(count, way.horizon, "constant") for count in (1, way.steps))
+            field = KnottedField([field], still, changes, moving)
         (self.field,) = self.furnish([field], block, scaling, scaling_value)
 
     def forward(self, x0: Tokens, way: Way | None = None, **options: Any) -> Solution:

@@ -22,7 +22,7 @@ from odevit.distill.phase import parts_of
 from odevit.distill.refusals import finite, refuse_glances, refuse_unheard
 from odevit.distill.step import Distillation
 from odevit.distill.teacher import Teacher
-from odevit.errors import ConfigError, shortened, typed_as
+from odevit.errors import shortened, typed_as
 from odevit.model import OdeStudent, OdeViTConfig, get_ode_model
 from odevit.model.head import head_parameters
 from odevit.train.classifier import train_recipe
@@ -111,7 +111,6 @@ class DistillTask(Task[DistillRecipe]):
         self.sampler = self.make_sampler(student.way, hold=True)
         self.goals = {name: phase.goal(recipe.objective) for name, phase in recipe.phases.items()}
         self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
-        self._check_ways()
         goals = self.goals or {"": recipe.objective}
         refuse_glances(student, teacher, goals)
         refuse_unheard(student, goals)
@@ -120,7 +119,6 @@ class DistillTask(Task[DistillRecipe]):
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
-        self._try_phases()
         if recipe.train.compile is True:
             teacher.compile_blocks()
             self.network.compile_error()
@@ -145,31 +143,26 @@ class DistillTask(Task[DistillRecipe]):
                 resident_limit_gb=d.resident_limit_gb,
             )
 
-    def _check_ways(self) -> None:
-        """Refuse ways that a phase cannot go, before anything is trained."""
-        refused = []
-        for part in self.phases:
-            self.enter(0.0, part)
-            for way in part.draws.ways if part.draws else ():
-                self.network.meetings(way)
-                sentences = self.student.field.refusals(way.edges)
-                refused += [f"phases.{part.name}.ways, {way}: {sentence}" for sentence in sentences]
-        if refused:
-            raise ConfigError("the recipe", refused)
-
-    def _try_phases(self) -> None:
-        """A step of each phase with two images, that learns nothing: what cannot be asked is said now, not halfway."""
+    @torch.compiler.set_stance("force_eager")
+    def rehearse(self) -> None:
+        """A step of each phase with two images, which learns nothing: what cannot be asked is said now, not halfway."""
+        super().rehearse()
         images = {name: value[:2] for name, value in next(iter(self.validation)).items()}
         own, layers = self.student.way, len(self.alignment.distances)
         for part in self.phases:
             self.enter(part.end, part)
+            ways = part.draws.ways if part.draws else [own]
+            for way in ways:
+                self.network.meetings(way)
             with typed_as(f"phases.{part.name}.objective", vars(self.recipe.objective)):
-                self.network(images["pixel_values"], images["labels"], way=part.draws.ways[0] if part.draws else None)
+                self.network(images["pixel_values"], images["labels"], way=ways[0])
             only_last = len(self.network.meetings(own)) == 1 < layers
             if self.network.objective.path == "all" and only_last and self.place.is_main:
+                evenly = len(self.network.meetings(own.but(steps=layers))) == layers
+                remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
                 print(
                     f"phases.{part.name}: {own.steps} steps end at none of the teacher's {layers} layers but the last; "
-                    f"student.steps={layers} meets them all"
+                    f"{remedy}"
                 )
 
     def _fitted(self, images: int) -> DistillRecipe:

@@ -11,15 +11,14 @@ from typing import Any
 
 from odevit.bundled import bundled_models
 from odevit.data import Augmentation
-from odevit.data.loading import LEARNED
 from odevit.depth import DEPTHS
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import WHEN, Phase, phase_problems
-from odevit.errors import ConfigError, Expected, as_typed, broken, number, whole, writable
+from odevit.errors import SOME, ConfigError, Expected, as_typed, broken, number, one_of, whole, writable
 from odevit.model import OdeStudentConfig, OdeViTConfig
 from odevit.train.folder import read_recipe
-from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choice, one_of, train_problems
+from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choice, train_problems
 
 # Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
@@ -124,7 +123,7 @@ class DistillRecipe(Recipe):
             f"train.{name} is for odevit train; a student's trajectory is penalised by objective.{name}"
             for name in self.train.weights
         ]
-        problems += LEARNED.problem("labels", self.labels)
+        problems += SOME.problem("labels", self.labels)
         if self.labels != 1 and (self.teacher or self.compare is False):
             problems.append('labels= is for the student from scratch of compare=true, teacher=""; leave it out')
         if self.compare and self.teacher:

@@ -127,7 +127,7 @@ class FewerStepsTask(Task[DistillRecipe]):
         self.make_batches(self._answered("validation"))
         few = [way.but(steps=steps) for steps in recipe.train.steps or [way.steps]]
         # As often in many steps as in few: one checkpoint keeps both.
-        self.sampler = ListedWays((*few, *[teacher.way] * len(few)), recipe.seed)  # type: ignore[assignment]
+        self.sampler = ListedWays((*few, *[teacher.way] * len(few)), recipe.seed)
 
     @torch.no_grad()
     def _answered(self, split: str) -> DataSet:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odevit.errors import Expected, broken, number
+from odevit.errors import SHARE, SOME, Expected, broken, number, one_of
 from odevit.train.loss import Penalised
-from odevit.train.recipe import SHARE, one_of
 
 TOKENS = ("cls", "patches", "registers", "others")
 WEIGHTS = (*TOKENS, "attention_l1", "attention_kl", "pooled", "logits", "cross_entropy")
@@ -17,7 +16,7 @@ OBJECTIVE_RULES = {
     **dict.fromkeys(WEIGHTS, number(least=0)),
     **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
     "temperature": number(above=0, most=1e6),
-    "seen": Expected("a share of the patches in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
+    "seen": Expected("a share of the patches in (0, 1]", SOME.fine),
 }
 
 
@@ -79,6 +78,14 @@ class DistillObjective(Penalised):
             problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
         if self.forced > 0 and self.path != "all":
             problems.append("objective.forced > 0 starts every stretch at a layer's state and needs objective.path=all")
-        if not any(getattr(self, name) for name in WEIGHTS if not name.startswith("attention")):
-            problems.append("every weight of the objective is 0; set for example objective.cls=1.0")
+        if problems:
+            return problems  # weights that are no numbers cannot be compared
+        counted = {name for name in WEIGHTS if getattr(self, name)}
+        if not counted:
+            problems.append("nothing is asked of the student: every weight is 0; set for example objective.cls=1.0")
+        if counted == {"cross_entropy"} and self.cross_entropy_from > 0:
+            problems.append(
+                f"objective.cross_entropy_from={self.cross_entropy_from}, but nothing else counts until then; set it "
+                "to 0"
+            )
         return problems

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any
 
 from odevit.distill.objective import DistillObjective
-from odevit.errors import Expected, broken, number
+from odevit.errors import SHARE, SOME, Expected, broken, number
 from odevit.solver import Way
 from odevit.train.recipe import TrainRecipe
 from odevit.train.schedule import Part
@@ -51,11 +51,11 @@ class Phase:
 
 
 RULES = {
-    "share": Expected("a share in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
+    "share": SOME,
     "ways": Expected("at least one way, such as own", bool),
     **dict.fromkeys(("learning_rate", "muon_learning_rate"), number(above=0, optional=True)),
     "warmup": number(least=0, below=1, optional=True),
-    "left": Expected("a share of the rates in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1),
+    "left": Expected("a share of the rates in [0, 1]", SHARE.fine),
 }
 
 

@@ -57,9 +57,8 @@ class HyperField(KnottedField):
     """
 
     def __init__(self, base: VectorField, horizon: float, *, size: int, rank: int | None = None) -> None:
-        super().__init__([base], horizon, changes=[Change(base, rank) for _ in range(size)])
-        self.changing = Timetable((0.0, 1.0), horizon, "linear")
-        self.autonomous_from = max(base.autonomous_from, horizon)
+        still, moving = Timetable.of(1, horizon, "linear"), Timetable.of(2, horizon, "linear")
+        super().__init__([base], still, [Change(base, rank) for _ in range(size)], moving)
         self.code = TimeCode(size)
 
     def describe(self) -> str:
@@ -75,7 +74,7 @@ class HyperField(KnottedField):
 
     def _weights(self, place: Place, change: Place) -> dict[str, Tensor]:
         weights = named_weights(self._knot(0))
-        code = self.code(change[0] + change[1])
+        code = self.code(change[0] + change[1])  # the share of T that has passed: its two knots are 0 and T
         for part, basis in zip(code.unbind(), self.changes, strict=True):
             for name, added in basis.weights(weights).items():  # type: ignore[operator]
                 weights[name] = weights[name] + part * added.view_as(weights[name])

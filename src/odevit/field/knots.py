@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import pairwise
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +12,14 @@ from torch import Tensor, nn
 from odevit.field.change import Change
 from odevit.field.dynamics import Component, Dynamics, Field, with_push
 from odevit.field.flattened import FlatKnots, Weights, can_be_flattened, named_weights
-from odevit.field.timetable import Place, Timetable
+from odevit.field.kept import Kept, Made, in_transform, usable
+from odevit.field.reweighted import with_weights
+from odevit.field.timetable import Place, Timetable, skipping
 from odevit.field.vector_field import Branch, VectorField
 from odevit.tokens import Tokens
 
 KEPT = 64
 """How many fields between the knots are kept for the next call, at most."""
-
-Made = dict[Any, VectorField]
-"""Fields between the knots, by their places."""
-M = TypeVar("M", bound=nn.Module)
 
 
 class KnottedField(Field):
@@ -37,36 +34,30 @@ class KnottedField(Field):
 
     Args:
         knots: K fields that are alike.
-        horizon: T.
-        blend: `linear` or `constant`; with constant pieces a step belongs to the piece in which its middle lies.
-        times: of the knots (or of the changes, where there is one knot), as shares of T; evenly unless given.
-        changes: what is added to the knots' weights over a timetable of its own: low-rank changes of one shared weight,
-            or vectors that move in more detail than matrices.
-        change_blend: of the changes; None is that of the knots.
+        timetable: when they stand there, and how the weights run between them; with constant pieces a step belongs to
+            the piece in which its middle lies.
+        changes: what is added to the knots' weights: low-rank changes of one shared weight, or vectors that move in
+            more detail than matrices.
+        changing: the timetable of the changes.
     """
 
     def __init__(
         self,
         knots: Iterable[VectorField],
-        horizon: float,
-        *,
-        blend: str = "linear",
-        times: Sequence[float] | None = None,
+        timetable: Timetable,
         changes: Iterable[Change] = (),
-        change_blend: str | None = None,
+        changing: Timetable | None = None,
     ) -> None:
         super().__init__()
         self.knots = nn.ModuleList(knots)
         self.changes = nn.ModuleList(changes)
-        single = len(self.knots) == 1
-        self.timetable = Timetable.of(len(self.knots), horizon, blend, None if single else times)
-        changing = times if single and self.changes else None
-        self.changing = Timetable.of(max(1, len(self.changes)), horizon, change_blend or blend, changing)
+        self.timetable = timetable
+        self.changing = Timetable.of(1, timetable.horizon, timetable.blend) if changing is None else changing
         first = self._knot(0)
         self.dim = first.dim
         self.leak, self.fade = first.leak, first.fade
         self.autonomous_from = max(first.autonomous_from, self.timetable.held_from, self.changing.held_from)
-        self._kept = _Kept()
+        self._kept = Kept()
 
     def begin_alike(self) -> None:
         """Every knot as the first one: an autonomous field, which learns how much of the time it needs."""
@@ -87,7 +78,7 @@ class KnottedField(Field):
 
             def part(name: str) -> Component:
                 def component(x: Tensor, t: float, observer: Any) -> Tensor:
-                    branch = self._blended(t, _usable(kept, made), middle, flat).components[name]
+                    branch = self._blended(t, usable(kept, made), middle, flat).components[name]
                     return cast(Branch, branch)(x, t, observer, *masks[name])
 
                 return component
@@ -111,24 +102,11 @@ class KnottedField(Field):
         )
 
     def refusals(self, edges: Sequence[float]) -> list[str]:
-        t0, t1, steps = edges[0], edges[-1], len(edges) - 1
-        sentences = []
-        for table, setting in zip(self._tables, ("knots", "vector_knots, or knots with a rank"), strict=True):
-            seen = {table((begin + end) / 2)[0] for begin, end in pairwise(edges)}
-            # The pieces that it starts into and comes out of, should t0 or t1 be a border.
-            first, last = (table(t0 + (t1 - t0) * share)[0] for share in (1e-9, 1 - 1e-9))
-            skipped = abs(last - first) + 1 - len(seen)
-            if table.blend == "constant" and skipped:
-                sentences.append(
-                    f"steps={steps} from t={t0:g} to t={t1:g} would skip {skipped} of the {len(table.times)} constant "
-                    f"pieces of weights ({setting}), which end at t={table.horizon:g}; take steps no longer than a "
-                    "piece, or fewer pieces"
-                )
-        return sentences
+        return skipping(self._tables, edges)
 
     def train(self, mode: bool = True) -> KnottedField:
         # A captured graph changes weights without a trace; but nobody trains without calling this.
-        self._kept = _Kept()
+        self._kept = Kept()
         return super().train(mode)
 
     @property
@@ -178,17 +156,17 @@ class KnottedField(Field):
         """Whether there is nothing to blend."""
         return self.timetable.blend == "constant" and not self.changes
 
-    def _shelf(self) -> _Kept | None:
+    def _shelf(self) -> Kept | None:
         """What was kept for this call: blended weights are made once for all who ask for the same."""
-        if self._jumps or self.training or torch.compiler.is_compiling() or _transformed():
+        if self._jumps or self.training or torch.compiler.is_compiling() or in_transform():
             return None
         if torch.is_grad_enabled():
             # Who asks for gradients may change the weights, and a fused optimiser does so without a trace.
             if any(weight.requires_grad for weight in self.parameters()):
-                self._kept = _Kept()
+                self._kept = Kept()
             return None
         if not self._kept.fits(self):
-            self._kept = _Kept(self)  # at once: another thread sees the old one or the new one
+            self._kept = Kept(self)  # at once: another thread sees the old one or the new one
         return self._kept
 
 
@@ -208,8 +186,8 @@ class KnottedDynamics(Dynamics):
 
     def pushed(self, push: Component) -> Dynamics:
         during = self.during
-        more = replace(self, during=lambda middle: with_push(during(middle), push))
-        return super(KnottedDynamics, more).pushed(push)
+        components = with_push(self.components, push)
+        return replace(self, components=components, during=lambda middle: with_push(during(middle), push))
 
     def turns(self, t0: float, t1: float) -> bool:
         return super().turns(t0, t1) or any(table.passed(t0) != table.passed(t1) for table in self.tables)
@@ -217,82 +195,6 @@ class KnottedDynamics(Dynamics):
     def jumps(self, t0: float, t1: float) -> tuple[float, ...]:
         first, last = min(t0, t1), max(t0, t1)
         return tuple({time for table in self.tables for time in table.borders if first < time < last})
-
-
-def with_weights(module: M, weights: Weights, prefix: str = "") -> M:
-    """A copy of a module that computes with these tensors, by the names of its parameters.
-
-    Only the tree is new: nothing is exchanged in the module itself, which other threads may be using. The tensors are
-    its buffers, so that it can be moved and cast, and gradients reach whatever they were made of.
-    """
-    if "forward" in vars(module):
-        raise ValueError(
-            f"a {type(module).__name__} has a forward of its own, as Accelerate gives modules whose weights it moves: "
-            "it would not see the weights between knots. Load the model whole, without offloading or device_map='auto'"
-        )
-    if hasattr(module, "_packed_params"):
-        raise ValueError(
-            f"the weights of a quantised {type(module).__name__} are packed and cannot be blended; quantise a field "
-            "with one knot, or with blend='constant' and no changes of it"
-        )
-    copy = object.__new__(type(module))
-    copy.__dict__.update(module.__dict__)
-    own = module._parameters
-    given = {name: weights[prefix + name] for name, weight in own.items() if weight is not None}
-    copy.__dict__["_parameters"] = {name: None for name in own if name not in given}
-    copy.__dict__["_buffers"] = module._buffers | given
-    copy.__dict__["_modules"] = {
-        name: None if part is None else with_weights(part, weights, f"{prefix}{name}.")
-        for name, part in module._modules.items()
-    }
-    return copy
-
-
-class _Kept:
-    """Blended fields, as long as no weight has changed. No part of the field: neither copied nor saved with it."""
-
-    def __init__(self, owner: nn.Module | None = None) -> None:
-        self.stamp = [] if owner is None else _stamp(owner)
-        # As long as the weights of that moment are held here, no others can come to lie where they lay.
-        self.held = [] if owner is None else [weight.detach() for weight in owner.parameters()]
-        self.made: tuple[Made, Made] = ({}, {})
-        """What was made outside of inference mode, which can be differentiated by others, and within it."""
-
-    def fits(self, owner: nn.Module) -> bool:
-        return self.stamp == _stamp(owner)
-
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
-        return _Kept, ()
-
-
-def _stamp(owner: nn.Module) -> list[Any]:
-    """Where every weight lies and how often it was changed, by hand: `parameters()` takes as long as a small step.
-
-    And what autocast makes of products, such as those of changes of a low rank.
-    """
-    stamp: list[Any] = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
-    modules = [owner]
-    for module in modules:
-        modules += [part for part in module._modules.values() if part is not None]
-        for weight in module._parameters.values():
-            if weight is not None:
-                stamp += [weight.data_ptr(), 0 if weight.is_inference() else weight._version]
-    return stamp
-
-
-def _usable(kept: _Kept | None, made: Made | None) -> Made | None:
-    """Where to look for a field and to leave it: with what is kept, or, where it may not be kept, with `made`.
-
-    What was made with a gradient, or within a function transform (jvp, vmap), means nothing to anybody else.
-    """
-    if kept is None or torch.is_grad_enabled() or _transformed():
-        return made
-    return kept.made[torch.is_inference_mode_enabled()]
-
-
-def _transformed() -> bool:
-    """Whether a function transform is at work, whose tensors lie nowhere."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _between(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:

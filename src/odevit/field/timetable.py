@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 BLENDS = ("linear", "constant")
 Place = tuple[int, float]
@@ -34,11 +35,11 @@ class Timetable:
         return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
 
     def __call__(self, t: float) -> Place:
-        # To twelve digits: a step that ends on a knot does so however its time was added up.
         share = t / self.horizon
         k = max(0, self.passed(t) - 1)
         if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
             return k, 0.0
+        # To twelve digits: a step that ends on a knot does so however its time was added up.
         return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
 
     def passed(self, t: float) -> int:
@@ -54,3 +55,26 @@ class Timetable:
     def held_from(self) -> float:
         """When the last knot is reached."""
         return self.times[-1] * self.horizon
+
+    def skipped(self, edges: Sequence[float]) -> int:
+        """How many constant pieces no step between these times has its middle in; of straight weights none is lost."""
+        if self.blend != "constant":
+            return 0
+        t0, t1 = edges[0], edges[-1]
+        seen = {self((begin + end) / 2)[0] for begin, end in pairwise(edges)}
+        # The pieces that they start into and come out of, should t0 or t1 be a border.
+        first, last = (self(t0 + (t1 - t0) * share)[0] for share in (1e-9, 1 - 1e-9))
+        return abs(last - first) + 1 - len(seen)
+
+
+def skipping(tables: Sequence[Timetable], edges: Sequence[float]) -> list[str]:
+    """Why steps between these times are too long for constant pieces, of the knots and of the changes."""
+    sentences = []
+    for table, setting in zip(tables, ("knots", "vector_knots, or knots with a rank"), strict=True):
+        if skipped := table.skipped(edges):
+            sentences.append(
+                f"steps={len(edges) - 1} from t={edges[0]:g} to t={edges[-1]:g} would skip {skipped} of the "
+                f"{len(table.times)} constant pieces of weights ({setting}), which end at t={table.horizon:g}; take "
+                "steps no longer than a piece, or fewer pieces"
+            )
+    return sentences

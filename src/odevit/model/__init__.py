@@ -1,12 +1,12 @@
 """Hugging Face: configurations, models, presets, export."""
 
-from odevit.model.configuration_equation import make_field as make_field
 from odevit.model.configuration_odevit import OdeViTConfig as OdeViTConfig
 from odevit.model.configuration_student import OdeStudentConfig as OdeStudentConfig
 from odevit.model.export import export_onnx as export_onnx
 from odevit.model.export import export_program as export_program
 from odevit.model.load import load as load
 from odevit.model.load import register_auto_classes as register_auto_classes
+from odevit.model.making import make_field as make_field
 from odevit.model.modeling_backbone import OdeViTBackbone as OdeViTBackbone
 from odevit.model.modeling_odevit import OdeViTForImageClassification as OdeViTForImageClassification
 from odevit.model.modeling_odevit import OdeViTModel as OdeViTModel

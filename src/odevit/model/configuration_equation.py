@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from torch import nn
 from transformers import PreTrainedConfig
 
-from odevit.depth import DEPTHS, Depth
+from odevit.depth import DEPTHS
 from odevit.errors import FLAG, PROBABILITY, ConfigError, Expected, broken, each, number, unknown_name, whole
-from odevit.field import (
-    ACTIVATIONS,
-    ATTENTIONS,
-    BLENDS,
-    NORMS,
-    Change,
-    DotProductAttention,
-    Fade,
-    HyperField,
-    KnottedField,
-    Rotary,
-    VectorField,
-)
+from odevit.field import ACTIVATIONS, ATTENTIONS, BLENDS, NORMS
+from odevit.field.timetable import skipping
 from odevit.field.vector_field import TIME_ADDED
+from odevit.model.making import timetables
 from odevit.model.remote_code import auto_map, write_code
 from odevit.model.soundness import FAILURES
 from odevit.solver import MOST_STEPS, SOLVERS, AdaptiveSolver, FixedStepSolver, Way
 from odevit.solver.grid import grid_problem
-from odevit.tokens import TokenLayout
 from odevit.version import __version__
 
 WIDEST, FINEST = 2**14, 2**14
@@ -219,8 +206,8 @@ class EquationConfig(PreTrainedConfig):
     def attention_problems(self) -> list[str]:
         """Whether this kind of attention has queries and keys that can be normed and turned."""
         problems = []
-        if self.attention is not None and not takes_options(self.attention):
-            able = " or ".join(repr(name) for name in ATTENTIONS if takes_options(name))
+        if self.attention is not None and not ATTENTIONS[self.attention].can_turn:
+            able = " or ".join(repr(name) for name, kind in ATTENTIONS.items() if kind.can_turn)
             given = [f"{name}={value}" for name in ("qk_norm", "rope_theta") if (value := getattr(self, name))]
             problems += [f"{option} needs attention={able}, not {self.attention!r}" for option in given]
         if self.attention_options is not None and self.attention is not None:
@@ -236,25 +223,21 @@ class EquationConfig(PreTrainedConfig):
     def time_problems(self) -> list[str]:
         """What is wrong with how the weights move in time, once its parts are numbers and names."""
         problems = []
-        moving: dict[str, tuple[Any, Any]] = {
-            "knots": (self.knots, 1),
-            "vector_knots": (self.vector_knots, None),
-            "fade": (self.fade, 0),
-            "time_conditioned": (self.time_conditioned, False),
-        }
+        moving = {"knots": 1, "vector_knots": None, "fade": 0, "time_conditioned": False}
         if not DEPTHS[self.depth].shares_field:
             problems += [
-                f"{name}={value}, but depth={self.depth!r} has no time for it to matter in; leave it out"
-                for name, (value, none) in moving.items()
-                if value != none
+                f"{name}={getattr(self, name)}, but depth={self.depth!r} has no time for it to matter in; leave it out"
+                for name, none in moving.items()
+                if getattr(self, name) != none
             ]
-        if issubclass(SOLVERS[self.solver], FixedStepSolver) and self.steps is not None:
-            problems += [
-                f"{name}={value}, but steps={self.steps}: some knots would be passed over; "
-                f"expected {name} <= steps, take more steps or fewer knots"
-                for name, (value, _) in list(moving.items())[:2]
-                if isinstance(value, int) and value > self.steps
-            ]
+        steps = self.steps if issubclass(SOLVERS[self.solver], FixedStepSolver) else None
+        counts = {"knots": self.knots, "vector_knots": self.vector_knots}
+        problems += [
+            f"{name}={count}, but steps={steps}: some knots would be passed over; expected {name} <= steps, take more "
+            "steps or fewer knots"
+            for name, count in counts.items()
+            if steps is not None and isinstance(count, int) and count > steps
+        ]
         network = self.weights_over_time == "network"
         moves = {"knots": 1, "vector_knots": None, "knot_times": None}
         problems += [
@@ -286,7 +269,10 @@ class EquationConfig(PreTrainedConfig):
                 )
         if self.fade and self.leak and DEPTHS[self.depth].shares_field:
             problems.append(f"fade={self.fade} and leak={self.leak}: a leak rests on its own; pass leak=0 or fade=0")
-        return problems
+        if problems or steps is None or not self.horizon or self.vector_knots == "blocks":
+            return problems
+        # On a grid that is not uniform, or with knots of its own times, a piece may be too short for these steps.
+        return skipping(timetables(self), self.way.edges)
 
     def head_problems(self) -> list[str]:
         """Whether the heads divide the width, once both are numbers."""
@@ -295,85 +281,3 @@ class EquationConfig(PreTrainedConfig):
             return []
         fitting = [n for n in range(1, 33) if width % n == 0]
         return [f"num_attention_heads={heads} does not divide hidden_size={width}; choose one of {fitting}"]
-
-
-def takes_options(attention: str) -> bool:
-    """Whether an attention of this name takes `qk_norm` and `rotary`."""
-    return issubclass(ATTENTIONS[attention], DotProductAttention)
-
-
-def other_knots(keys: Iterable[str], config: Any) -> str | None:
-    """The sentence for weights that are missing, or of no use, because they are those of a field with other knots."""
-    if not any(re.search(r"\bfield\.(knots|changes)\.", key) for key in keys):
-        return None
-    return (
-        f"its field has another number of knots than the configuration, which has knots={config.knots}, "
-        f"rank={config.rank}, vector_knots={config.vector_knots}; load it with the config.json it was saved with"
-    )
-
-
-def make_depth(config: Any, layout: TokenLayout | None = None) -> Depth:
-    """The depth that a configuration describes, with its field or fields."""
-    depth = DEPTHS[config.depth](lambda: make_field(config, layout), config.way, **(config.depth_options or {}))
-    if layout is not None:
-        depth.arrange(layout)
-    return depth
-
-
-def make_field(config: Any, layout: TokenLayout | None = None) -> VectorField | KnottedField:
-    """The field that a configuration describes: autonomous, or with weights that move in time.
-
-    Where the patches stand matters to rotary positions only.
-    """
-    if config.weights_over_time == "network":
-        base = make_knot(config, layout)
-        return HyperField(base, float(config.horizon), size=config.basis, rank=config.rank)
-    shared = config.rank is not None
-    knots = [make_knot(config, layout) for _ in range(1 if shared else config.knots)]
-    changes = [Change(knots[0], config.rank or 0) for _ in range(config.knots if shared else config.vector_knots or 0)]
-    if len(knots) == 1 and not changes:
-        return knots[0]
-    return KnottedField(
-        knots,
-        float(config.horizon),
-        blend=config.blend,
-        times=config.knot_times,
-        changes=changes,
-        change_blend=None if shared else config.vector_blend,
-    )
-
-
-def make_knot(config: Any, layout: TokenLayout | None = None) -> VectorField:
-    """An autonomous field, the whole one or what it is at one time.
-
-    A student that was saved before a setting existed has None there, which is what all students had then.
-    """
-    if config.rope_theta and layout is None:
-        raise ValueError("rotary positions need to know where the patches stand; pass the layout of the tokens")
-    field = VectorField(
-        config.hidden_size,
-        config.num_attention_heads,
-        config.mlp_ratio,
-        attention=config.attention,
-        attention_options=config.attention_options,
-        norm=config.norm,
-        # A stack of different layers has no equation, and nothing to be pulled back to.
-        leak=config.leak if DEPTHS[config.depth].shares_field else 0.0,
-        fade=Fade(float(config.horizon), config.fade) if config.fade else None,
-        bias=config.bias,
-        activation=config.activation or "gelu",
-        gated=bool(config.gated),
-        qk_norm=bool(config.qk_norm),
-        rotary=Rotary(config.rope_theta, layout) if config.rope_theta and layout is not None else None,
-        residual_scale=config.residual_scale,
-        time_conditioned=config.time_conditioned,
-        attention_dropout=config.attention_dropout,
-        dropout=config.hidden_dropout,
-        output_dropout=config.output_dropout,
-        drop_path=config.drop_path,
-    )
-    if config.norm_eps is not None:
-        for module in field.modules():
-            if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-                module.eps = config.norm_eps
-    return field

@@ -14,7 +14,7 @@ from odevit.errors import ConfigError, Expected, number, unknown_name, whole
 from odevit.field import ATTENTIONS, VectorField
 from odevit.model.anatomy import Anatomy
 from odevit.model.block import traits_of
-from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig, takes_options
+from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig
 from odevit.model.processor import PixelStatistics
 from odevit.solver import MOST_STEPS
 
@@ -146,7 +146,7 @@ class OdeStudentConfig(EquationConfig):
         if options is None and attention == theirs.attention and isinstance(block, VectorField):
             options = getattr(getattr(vit, "config", None), "attention_options", None)
         # Queries and keys of other kinds can be neither normed nor turned.
-        able = attention in ATTENTIONS and takes_options(attention)
+        able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
         turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
         blocks: dict[str, Any] = {
             "attention": attention,

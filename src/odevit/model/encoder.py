@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from odevit.depth import Depth
 from odevit.field import KnottedField, VectorField
-from odevit.model.configuration_equation import make_depth
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.embedding import stretched
+from odevit.model.making import make_depth
 from odevit.solver import Solution, Way
 from odevit.tokens import Logits, TokenLayout, Tokens, with_registers
 

@@ -14,8 +14,8 @@ from odevit.field import Change, HyperField, KnottedField, VectorField
 from odevit.field.timetable import Timetable
 from odevit.model.anatomy import Anatomy, blank
 from odevit.model.block import traits_of, weights_of
-from odevit.model.configuration_equation import make_knot
 from odevit.model.configuration_student import OdeStudentConfig
+from odevit.model.making import make_knot
 from odevit.solver import solve
 
 SETTINGS = {"gate_proj": "gated=True", "_norm.": "qk_norm=True", "scale": "residual_scale=1.0", "bias": "bias=True"}

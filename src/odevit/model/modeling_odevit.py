@@ -15,10 +15,10 @@ from odevit.depth import Depth
 from odevit.errors import shortened
 from odevit.field import NORMS, Branch, CenterNorm, KnottedField, Projection, spectral_
 from odevit.field.norm import TimeModulation
-from odevit.model.configuration_equation import make_depth, other_knots
 from odevit.model.configuration_odevit import OdeViTConfig
 from odevit.model.embedding import Embedding, Tokenizer
 from odevit.model.equation_model import EquationModel
+from odevit.model.making import make_depth, other_knots
 from odevit.model.output import OdeViTImageClassifierOutput, OdeViTModelOutput, followed
 from odevit.model.pooling import POOLINGS, ClsPooling, MeanPooling
 from odevit.model.processor import OdeViTImageProcessor, make_image_processor, mention_stretching

@@ -16,11 +16,11 @@ from transformers.utils import ModelOutput
 from odevit.depth import Depth
 from odevit.field import HyperField, KnottedField, VectorField
 from odevit.model.anatomy import Anatomy, answer_of, blank
-from odevit.model.configuration_equation import other_knots
 from odevit.model.configuration_student import OdeStudentConfig
 from odevit.model.encoder import BlockBridge, Crossing, DepthBridge, OdeEncoder, crossed_by
 from odevit.model.equation_model import EquationModel
 from odevit.model.inherit import given_up
+from odevit.model.making import other_knots
 from odevit.model.modeling_odevit import reading_of
 from odevit.model.origin import describe, is_legacy_student, legacy_config, rebuild
 from odevit.model.output import followed

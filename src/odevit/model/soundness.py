@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from odevit.bundled import bundled_or
 from odevit.errors import IntegrationError, IntegrationWarning, shortened
+from odevit.field.kept import in_transform
 from odevit.hub import hub
 from odevit.solver import Solution
 from odevit.tokens import Pixels
@@ -79,9 +80,7 @@ def can_look(tensor: Tensor) -> bool:
     """Whether the numbers of a tensor are there to be looked at: not while a graph is made, nor within vmap or jvp."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.is_meta:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    return not in_transform() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _refuse_nan_pixels(pixels: Pixels) -> None:

@@ -103,10 +103,10 @@ class RunFolder:
     def give_up(self) -> None:
         """Leave nothing of a run that failed before its first step, unless a part of it is finished: its teacher.
 
-        What it was going to replace is back in its place.
+        What it was going to replace is back in its place, or waits until the run is resumed or typed again.
         """
         if any(path for path in self.path.glob(f"*/{RECORD}") if path.parent.name != ASIDE):
-            return self.replaced()
+            return
         self.clear()
         with suppress(FileNotFoundError):
             for old in (self.path / ASIDE).iterdir():
@@ -114,7 +114,6 @@ class RunFolder:
             (self.path / ASIDE).rmdir()
         with suppress(OSError):  # other people's files are in it, or the run that was there before
             self.path.rmdir()
-        return None
 
     def remove(self, name: str) -> None:
         """Remove one thing that the run wrote."""

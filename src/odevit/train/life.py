@@ -18,7 +18,7 @@ from odevit.field import Branch
 from odevit.train.callbacks import DivergenceGuard, RunLog
 from odevit.train.captured import can_be_replayed
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import CHECKPOINTS, RECIPE, RECORD, last_complete
+from odevit.train.folder import ASIDE, CHECKPOINTS, RECIPE, RECORD, last_complete
 from odevit.train.recipe import TrainRecipe
 from odevit.train.record import device_name, draw_curves, make_record, write_card
 from odevit.train.schedule import NO_END, Ending
@@ -49,6 +49,7 @@ def run(task: Task[Any], command: str = "") -> Path:
     trainer = None
     try:
         task.build()
+        task.rehearse()
         if task.place.is_main:
             print(_sizes(task), flush=True)
         trainer = make_trainer(task)
@@ -61,6 +62,8 @@ def run(task: Task[Any], command: str = "") -> Path:
         # The next try must not stumble over a run that never began.
         if task.place.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
             task.folder.give_up()
+            if (waiting := task.folder.path / ASIDE).exists():
+                print(f"what this run is to replace waits in {waiting}, until the run has been trained")
         raise
     if task.place.is_main:
         task.folder.replaced()

@@ -13,9 +13,20 @@ from typing import Any, Self
 import torch
 
 from odevit.data import Augmentation
-from odevit.data.loading import LEARNED
 from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, Expected, as_typed, broken, each, number, unknown_name, whole, writable
+from odevit.errors import (
+    SHARE,
+    SOME,
+    ConfigError,
+    Expected,
+    as_typed,
+    broken,
+    each,
+    number,
+    unknown_name,
+    whole,
+    writable,
+)
 from odevit.hub import not_there
 from odevit.model import PRESETS, OdeViTConfig
 from odevit.model.configuration_equation import FINEST
@@ -29,7 +40,6 @@ DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
 A_MODEL = ("model", "depth", "system")
 """The keys that describe a model."""
 HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
-SHARE = Expected("a share in [0, 1]", lambda value: number(least=0).fine(value) and value <= 1)
 
 # Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -137,7 +147,7 @@ SEED = whole(0, 2**32 - 1)  # as far as every library's generator goes
 DATA_RULES = {
     "image_size": whole(1, FINEST, optional=True),
     "validation": HELD_OUT,
-    "share": LEARNED,
+    "share": SOME,
     "split_seed": SEED,
     "resident_limit_gb": number(least=0),
 }
@@ -151,17 +161,12 @@ TRAIN_RULES = {
     "seconds": Expected("0, or a time in seconds", number(least=0).fine),
     **dict.fromkeys(("compile", "capture"), Expected("true, false or auto", lambda v: v in (True, False, AUTO))),
     **dict.fromkeys(("own", "coarse_first", "head_first"), SHARE),
-    "layer_decay": Expected("a factor in (0, 1]", lambda value: number(above=0).fine(value) and value <= 1),
+    "layer_decay": Expected("a factor in (0, 1]", SOME.fine),
     **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", number(least=0, below=1).fine)),
     "steps": each(whole(1, MOST_STEPS)),
     "horizons": each(number(above=0, most=1000)),
     "longest_step": Expected("a time, or 0 for any", number(least=0).fine),
 }
-
-
-def one_of(*names: str) -> Expected:
-    """One of a few words."""
-    return Expected(" or ".join(names), lambda value: value in names)
 
 
 def choice(key: str, value: str, known: Iterable[str]) -> list[str]:

@@ -10,11 +10,11 @@ import torch
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data import Batches, DataSet, load_data, make_batches, numbered_as
-from odevit.errors import ConfigError, typed_as
+from odevit.errors import ConfigError, one_of, typed_as
 from odevit.model import Askable
 from odevit.model.processor import shape_of, statistics_of
 from odevit.train.folder import read_recipe
-from odevit.train.recipe import Recipe, device_problems, one_of
+from odevit.train.recipe import Recipe, device_problems
 
 EVALUATION_BATCH = 512
 SPLIT = one_of("train", "validation", "test")

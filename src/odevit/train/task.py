@@ -10,18 +10,17 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from torch import nn
 from transformers import TrainerCallback
 
 from odevit.data import Batches, DataSet, make_batches
-from odevit.errors import typed_as
+from odevit.errors import ConfigError, typed_as
 from odevit.solver import Way
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.schedule import NO_END, Part
 from odevit.train.splits import choose_device, evaluation_batches
-from odevit.train.ways import WaySampler
+from odevit.train.ways import Draws, WaySampler
 
 R = TypeVar("R", bound=Recipe)
 
@@ -71,7 +70,7 @@ class Task(ABC, Generic[R]):
     network: Any = field(init=False)
     batches: Batches = field(init=False)
     validation: Batches = field(init=False)
-    sampler: WaySampler | None = field(init=False, default=None)
+    sampler: Draws | None = field(init=False, default=None)
     """Draws the way of each batch; None where there is no way to choose."""
     phases: Sequence[Part] = field(init=False, default=())
     """The parts of the training, where it has any."""
@@ -97,7 +96,7 @@ class Task(ABC, Generic[R]):
         return Place.here(self.recipe.device)
 
     @property
-    def model(self) -> nn.Module:
+    def model(self) -> Any:
         """What is saved: the network, or the part of it that is left when training is over."""
         return self.network
 
@@ -115,6 +114,19 @@ class Task(ABC, Generic[R]):
         rates = t.learning_rate, t.muon_learning_rate, t.warmup
         cycles = t.cycles if t.schedule == "cosine_with_restarts" else 1
         return [Part("all", 1.0, 1.0, *rates, draws=self.sampler, cycles=cycles)]
+
+    def rehearse(self) -> None:
+        """Say before anything is trained what would fail later: here, ways that may be drawn and cannot be gone."""
+        drawn: dict[str, Draws | None] = {"train.steps": self.sampler}
+        drawn |= {f"phases.{part.name}.ways": part.draws for part in self.phases}
+        refused = [
+            f"{key}, {way}: {sentence}"
+            for key, draws in drawn.items()
+            for way in (draws.ways if draws else ())
+            for sentence in self.model.depth.field.refusals(way.edges)
+        ]
+        if refused:
+            raise ConfigError("the recipe", refused)
 
     def enter(self, progress: float, part: Part | None) -> None:
         """Hear, before every step, how much of the training is over, and in which part of it the step lies."""

@@ -27,6 +27,7 @@ class DotProductAttention(Attention):
         rotary: positions as rotations of queries and keys.
     """
 
+    can_turn = True
     can_hide = True
 
     def __init__(

@@ -65,6 +65,8 @@ class Attention(nn.Module, ABC):
     """Whether the fused kernel may be used; written out, attention has derivatives of every order and direction."""
     rules: ClassVar[Mapping[str, Expected]] = {}
     """Its options, and what each should be."""
+    can_turn: ClassVar[bool] = False
+    """Whether it takes `qk_norm` and `rotary`: its queries and keys can be normed and turned."""
     can_hide: bool = False
     """Whether a gate of booleans hides tokens, as `attend` does: what the others get must not depend on them."""
 
