@@ -6,8 +6,8 @@ import torch
 from datasets import Dataset, Features, Image
 from PIL import Image as Picture
 
-from odevit.data import Images, ImageStream, find_source, load_data, with_unlabelled
-from odevit.data.source import find_pictures
+from odevit.data import Images, ImageStream, find_source, load_data
+from odevit.data.unlabelled import find_pictures
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from tests.distill.test_phases import recipe, vit  # noqa: F401 (a fixture)
@@ -25,11 +25,32 @@ def test_every_picture_of_a_folder_is_trained_on_but_none_that_is_measured_on(tm
     save_pictures(tmp_path / "more" / "train" / "cats", 2, 20)
     save_pictures(tmp_path / "more" / "test" / "cats", 4, 30)
     data = load_data("digits")
-    both = with_unlabelled(data, [tmp_path / "more"], lambda: data)
+    both = load_data("digits", image_size=8, unlabelled=[tmp_path / "more"])
     added = both.train.pixels[len(data.train) :]
     assert sorted(added.float().mean((1, 2, 3)).tolist()) == [10, 10, 10, 20, 20]
     assert torch.equal(both.train.pixels[: len(data.train)], data.train.pixels)
-    assert (both.validation, both.test) == (data.validation, data.test)
+    for part in ("validation", "test"):
+        assert torch.equal(getattr(both, part).pixels, getattr(data, part).pixels)
+    assert (both.mean, both.std) == (data.mean, data.std)
+
+
+def test_what_is_hidden_is_no_picture(tmp_path):
+    """Thumbnails of a file manager, and the notes that a Mac leaves beside every file."""
+    for name in ("cat", "dog"):
+        save_pictures(tmp_path / "pets" / name, 12, 10)
+        save_pictures(tmp_path / "pets" / name / ".thumbnails", 1, 20)
+        (tmp_path / "pets" / name / "._1.png").write_text("no picture")
+    assert sum(map(len, find_source(tmp_path / "pets").parts.values())) == 24
+    assert len(find_pictures([tmp_path / "pets"]).parts["unlabelled"]) == 24
+
+
+def test_decoded_once_they_are_kept_with_the_data(tmp_path, monkeypatch):
+    more, settings = save_pictures(tmp_path / "more", 3, 10), {"image_size": 8, "cache": tmp_path / "cache"}
+    first = load_data("digits", unlabelled=[more], **settings)
+    monkeypatch.setattr("odevit.data.loading.decode_records", None)
+    assert torch.equal(load_data("digits", unlabelled=[more], **settings).train.pixels, first.train.pixels)
+    with pytest.raises(TypeError):  # other images are decoded
+        load_data("digits", unlabelled=[save_pictures(tmp_path / "others", 3, 20)], **settings)
 
 
 def test_images_of_the_data_are_not_taken_again(tmp_path):
@@ -37,11 +58,10 @@ def test_images_of_the_data_are_not_taken_again(tmp_path):
         save_pictures(tmp_path / "all" / "labelled" / name, 12, grey)
     save_pictures(tmp_path / "all" / "more", 3, 30)
     folder = tmp_path / "all" / "labelled"
-    data, own = load_data(folder, image_size=10), find_source(folder).files
-    both = with_unlabelled(data, [tmp_path / "all"], lambda: data, known=own)
+    data, both = (load_data(folder, image_size=10, unlabelled=more) for more in ([], [tmp_path / "all"]))
     assert both.train.pixels[len(data.train) :].unique().tolist() == [30]
     with pytest.raises(ValueError, match="no images to train on but those of the data; expected files"):
-        with_unlabelled(data, [folder], lambda: data, known=own)
+        load_data(folder, image_size=10, unlabelled=[folder])
 
 
 def test_links_do_not_hide_what_is_measured_on(tmp_path):
@@ -53,7 +73,7 @@ def test_links_do_not_hide_what_is_measured_on(tmp_path):
         (name / picture.name).symlink_to(picture)
         (more / f"link-{picture.name}").hardlink_to(picture)
     own = find_source(tmp_path / "data").files
-    assert [sum(map(len, find_pictures(folder, own))) for folder in (pool, more)] == [4, 2]
+    assert [len(find_pictures([folder], own).parts["unlabelled"]) for folder in (pool, more)] == [4, 2]
 
 
 def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):
@@ -65,15 +85,13 @@ def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):
     Dataset.from_dict({"img": []}, features=features).to_parquet(folder / "none.parquet")
     data = load_data("digits")
     for limit in (4.0, 0.0):
-        both = with_unlabelled(
-            data, [folder], lambda: load_data("digits", resident_limit_gb=0), resident_limit_gb=limit
-        )
+        both = load_data("digits", image_size=8, unlabelled=[folder], resident_limit_gb=limit)
         assert len(both.train) == len(data.train) + 8
     for path in folder.glob("*.png"):
         path.unlink()
     (folder / "few.parquet").unlink()
     with pytest.raises(ValueError, match=r"holds no images to train on; .* or parquet files with a column of images"):
-        with_unlabelled(data, [folder], lambda: data)
+        load_data("digits", unlabelled=[folder])
 
 
 def test_parquet_files_need_no_labels(tmp_path):
@@ -84,14 +102,16 @@ def test_parquet_files_need_no_labels(tmp_path):
             tmp_path / "hub" / f"{name}.parquet"
         )
     data = load_data("digits")
-    assert len(with_unlabelled(data, [tmp_path / "hub"], lambda: data).train) == len(data.train) + 1
+    both = load_data("digits", image_size=8, unlabelled=[tmp_path / "hub"])
+    assert len(both.train) == len(data.train) + 1
 
 
 def test_what_does_not_fit_is_streamed_in_the_same_order(tmp_path):
     folders = [save_pictures(tmp_path / "a", 2, 10), save_pictures(tmp_path / "b", 3, 20)]
-    memory, stream = load_data("digits"), load_data("digits", resident_limit_gb=0)
-    all_of_it = with_unlabelled(memory, folders, lambda: stream)
-    streamed = with_unlabelled(memory, folders, lambda: stream, resident_limit_gb=1e-9)
+    memory = load_data("digits")
+    all_of_it, streamed = (
+        load_data("digits", image_size=8, unlabelled=folders, resident_limit_gb=limit) for limit in (4, 1e-9)
+    )
     assert isinstance(all_of_it.train, Images)
     assert isinstance(streamed.train, ImageStream)
     assert isinstance(streamed.validation, ImageStream)
@@ -115,7 +135,6 @@ def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_p
 
 
 def test_what_is_wrong_with_a_folder(tmp_path):
-    data = load_data("digits")
     (tmp_path / "empty").mkdir()
     broken = save_pictures(tmp_path / "broken", 2, 10)
     (broken / "1.png").write_text("no picture")
@@ -125,10 +144,10 @@ def test_what_is_wrong_with_a_folder(tmp_path):
         ("broken", r"(?s)1 image cannot be read:.*1\.png.*set skip_unreadable=True"),
     ):
         with pytest.raises(ValueError, match=message):
-            with_unlabelled(data, [tmp_path / folder], lambda: data)
+            load_data("digits", image_size=8, unlabelled=[tmp_path / folder])
     with pytest.warns(UserWarning, match="skipped: 1 image cannot be read"):
-        both = with_unlabelled(data, [broken], lambda: data, skip_unreadable=True)
-    assert len(both.train) == len(data.train) + 1
+        both = load_data("digits", image_size=8, unlabelled=[broken], skip_unreadable=True)
+    assert len(both.train) == len(load_data("digits").train) + 1
 
 
 def test_labels_and_images_without_them_exclude_each_other():

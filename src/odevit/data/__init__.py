@@ -15,4 +15,3 @@ from odevit.data.images import channel_statistics as channel_statistics
 from odevit.data.loading import load_data as load_data
 from odevit.data.source import find_source as find_source
 from odevit.data.source import named_sources as named_sources
-from odevit.data.unlabelled import with_unlabelled as with_unlabelled

@@ -80,12 +80,10 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
 
 
 def common_size(parts: Iterable[Records]) -> int:
-    """The side all images seem to have, judging by up to 64 of each part."""
+    """The side all images seem to have, judging by some of each part."""
     sizes: set[tuple[int, int]] = set()
     for records in parts:
-        # Where images lie in blocks, every distant one costs a whole block: then the first ones must do.
-        step = max(1, len(records) // _PROBES) if records.blocks is None else 1
-        for index in range(0, min(len(records), step * _PROBES), step):
+        for index in records.some(_PROBES):
             try:
                 sizes.add(open_image(records.read(index)).size)
             except UNREADABLE:

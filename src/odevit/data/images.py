@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from odevit.data.decode import UNREADABLE, Decoder, SizeError
-from odevit.data.records import Records
+from odevit.data.records import JoinedRecords, Records
 from odevit.errors import OdeVitWarning
 
 _SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
@@ -61,6 +61,10 @@ class Images:
         """The same images with other labels."""
         return Images(self.pixels, labels)
 
+    def joined(self, more: Images) -> Images:
+        """These images, and then those."""
+        return Images(torch.cat([self.pixels, more.pixels]), torch.cat([self.labels, more.labels]))
+
     def subset(self, indices: Tensor) -> Images:
         """The images at `indices` (int64), in that order."""
         indices = indices.to(self.labels.device)
@@ -98,6 +102,10 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
     def relabelled(self, labels: Tensor) -> ImageStream:
         """The same images with other labels."""
         return replace(self, records=self.records.relabelled(labels))
+
+    def joined(self, more: ImageStream) -> ImageStream:
+        """These images, and then those."""
+        return replace(self, records=JoinedRecords([self.records, more.records]))
 
     def subset(self, indices: Tensor) -> ImageStream:
         """The images at `indices` (int64), in that order."""
@@ -165,7 +173,7 @@ def channel_statistics(
     if isinstance(images, Images):
         pixels = images.pixels.split(chunk)
     else:
-        pixels = (images[index][0][None] for index in _spread(images.records))
+        pixels = (images[index][0][None] for index in images.records.some(_SAMPLE, _BLOCKS))
     histogram = torch.zeros(images.channels, 256, dtype=torch.int64)
     for some in pixels:
         channels = some.transpose(0, 1).flatten(1).cpu()
@@ -176,13 +184,3 @@ def channel_statistics(
     variance = (weights * (levels - mean[:, None]).square()).sum(1)
     std = variance.sqrt().clamp(min=_SMALLEST_STD)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-def _spread(records: Records) -> list[int]:
-    """Evenly spaced indices; where images lie in blocks, those of a few evenly spaced blocks."""
-    if records.blocks is None:
-        return list(range(0, len(records), max(1, len(records) // _SAMPLE)))
-    present = records.blocks.unique()
-    few = present[:: max(1, len(present) // _BLOCKS)]
-    share = max(1, _SAMPLE // len(few))
-    return [index for block in few for index in (records.blocks == block).nonzero().flatten()[:share].tolist()]

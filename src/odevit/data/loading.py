@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -29,6 +29,7 @@ from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
+from odevit.data.unlabelled import find_pictures
 from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, number, whole, writable
 from odevit.model.processor import facts_of, shape_of, square_processor
 
@@ -50,6 +51,7 @@ def load_data(
     resident_limit_gb: float = 4.0,
     cache: str | Path | None = None,
     processor: BaseImageProcessor | None = None,
+    unlabelled: Sequence[str | Path] = (),
 ) -> DataSet:
     """The data set `data`, decoded, split and measured.
 
@@ -65,6 +67,7 @@ def load_data(
         resident_limit_gb: sets larger than this when decoded are streamed; 0 streams all.
         cache: folder that keeps decoded arrays for the next time; None keeps none.
         processor: the image processor of the model that is to see them; our own for `image_size` unless given.
+        unlabelled: folders of more images to train on, which nothing is measured on; see `find_pictures`.
     """
     problems = [
         *whole(1, optional=True).problem("image_size", image_size),
@@ -86,7 +89,11 @@ def load_data(
     if len(present) < 2:
         only = classes[present[0]]
         raise ValueError(f"the training part of {source.name} has only one class ({only!r}); expected two or more.")
-    loaded = _load(source, parts, processor, skip_unreadable, resident_limit_gb, cache)
+    facts = source.facts
+    if unlabelled:
+        more = find_pictures(unlabelled, source.files)
+        parts, facts = {**parts, **more.parts}, (*facts, *more.facts)
+    loaded = _load(source.name, facts, parts, processor, skip_unreadable, resident_limit_gb, cache)
     train = loaded["train"]
     held_out = loaded.get("validation")
     # A validation part that came with the data, beside a test part, is used as it is.
@@ -104,6 +111,8 @@ def load_data(
     mean, std = (tuple(measured[name].tolist()) for name in ("mean", "std"))
     if share < 1:
         train = train.subset(stratified_split(train.labels, share, split_seed)[1])
+    if unlabelled:
+        train = train.joined(loaded["unlabelled"])  # type: ignore[arg-type]  # both in memory, or both streams
     return DataSet(source.name, train, held_out, loaded["test"], classes, mean, std, train.size[0], train.channels)
 
 
@@ -139,7 +148,8 @@ def _check_labels(parts: Mapping[str, Records], classes: tuple[str, ...], where:
 
 
 def _load(
-    source: Source,
+    name: str,
+    facts: tuple[object, ...],
     parts: Mapping[str, Records],
     processor: BaseImageProcessor | None,
     skip_unreadable: bool,
@@ -148,7 +158,7 @@ def _load(
 ) -> dict[str, Images] | dict[str, ImageStream]:
     folder = None if resident_limit_gb == 0 else cache
     # Not in the fingerprint: the validation split, which is carved out later.
-    file = _cache_file(folder, source.name, [source.facts, _facts(processor), skip_unreadable, sorted(parts)])
+    file = _cache_file(folder, name, [facts, _facts(processor), skip_unreadable, sorted(parts)])
     stored = _read_cache(file)
     if stored is not None:
         return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
@@ -159,7 +169,7 @@ def _load(
         return {part: ImageStream(records, decoder, skip_unreadable) for part, records in parts.items()}
     decoded, complaints = {}, []
     for part, records in parts.items():
-        decoded[part], lines = decode_records(records, decoder, title=f"decoding {source.name}, {part}")
+        decoded[part], lines = decode_records(records, decoder, title=f"decoding {name}, {part}")
         complaints += lines
     if complaints:  # not cached: skipped images are reported again at every load
         report_unreadable(complaints, decoded, skip_unreadable)

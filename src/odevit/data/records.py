@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Encoded = bytes | Path | np.ndarray
 """A picture as it lies in the source: the bytes of a file, the path of one, or uint8 [H, W] or [H, W, 3]."""
 
+_ROWS = 256  # read together, as a row group would be: pictures that lie in no blocks of their own
 _OPEN_SHARDS = 16  # kept by one reader: 16 of the hub's usual 100 to 1000 images are some megabytes
 
 
@@ -31,6 +32,15 @@ class Records(ABC):
     labels: Tensor
     blocks: Tensor | None = None
     """Number of the block each sample must be read with (int64 [N]); None when any order costs the same."""
+
+    def some(self, count: int, blocks: int = 1) -> list[int]:
+        """About `count` indices, evenly spread. Where samples lie in blocks, of a few: each of them is read whole."""
+        if self.blocks is None:
+            return list(range(0, len(self), max(1, len(self) // count)))
+        present = self.blocks.unique()
+        few = present[:: max(1, len(present) // blocks)]
+        share = max(1, count // len(few))
+        return [index for block in few for index in (self.blocks == block).nonzero().flatten()[:share].tolist()]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -80,16 +90,58 @@ class ArrayRecords(Records):
         return f"image {index}"
 
 
+class PathRecords(Records):
+    """Pictures that are files."""
+
+    def __init__(self, paths: Iterable[str | Path], labels: Tensor) -> None:
+        self.paths = np.array([*map(str, paths)], dtype=str)  # one object, which processes can share
+        self.labels = labels
+
+    def read(self, index: int) -> Encoded:
+        return Path(self.paths[index])
+
+    def name(self, index: int) -> str:
+        return str(self.paths[index])
+
+
+class JoinedRecords(Records):
+    """One after the other."""
+
+    def __init__(self, parts: Sequence[Records]) -> None:
+        self.parts = tuple(parts)
+        self.starts = list(accumulate((len(part) for part in parts), initial=0))
+        self.labels = torch.cat([part.labels for part in parts])
+        if any(part.blocks is not None for part in parts):
+            blocks, first = [], 0
+            for part in parts:
+                own = torch.arange(len(part)) // _ROWS if part.blocks is None else part.blocks
+                blocks.append(own + first)
+                first += int(own.max()) + 1
+            self.blocks = torch.cat(blocks)
+
+    def read(self, index: int) -> Encoded:
+        part, place = self._place(index)
+        return part.read(place)
+
+    def name(self, index: int) -> str:
+        part, place = self._place(index)
+        return part.name(place)
+
+    def _place(self, index: int) -> tuple[Records, int]:
+        number = bisect_right(self.starts, index) - 1
+        return self.parts[number], index - self.starts[number]
+
+
 @dataclass(frozen=True)
 class Shard:
     """`rows` rows that are read together: `open()` gives them as a `datasets.Dataset` with undecoded images.
 
-    Row r is called "row `first` + r of `where`" or, without `where`, by its path. Paths may be relative to `folder`.
+    Row r is called "row `first` + r of `where`". Paths may be relative to `folder`.
     """
 
     open: Callable[[], Dataset]
     rows: int
-    where: str | None = None
+    where: str
     first: int = 0
     folder: Path = Path()
 
@@ -122,8 +174,6 @@ class TableRecords(Records):
 
     def name(self, index: int) -> str:
         number, shard = self._shard(index)
-        if shard.where is None:
-            return str(self._image(index)["path"])
         return f"row {shard.first + index - self.starts[number]} of {shard.where}"
 
     def _shard(self, index: int) -> tuple[int, Shard]:
@@ -152,8 +202,5 @@ class Source:
     classes: tuple[str, ...]
     parts: Mapping[str, Records]
     facts: tuple[object, ...]
-
-    @property
-    def files(self) -> frozenset[str]:
-        """The files here that it is read from."""
-        return frozenset(str(fact[0]) for fact in self.facts if isinstance(fact, tuple))
+    files: tuple[Path, ...] = ()
+    """The files that it is read from, where these are the user's own."""

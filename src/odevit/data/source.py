@@ -1,6 +1,6 @@
 """A name, a folder or a hub id -> Source: undecoded pictures with their labels, read by `datasets`, never copied.
 
-    class folders    the paths, as a table in memory
+    class folders    the paths
     parquet files    one row group at a time
     a hub id         what `load_dataset` keeps on disk, memory-mapped
 
@@ -12,7 +12,7 @@ Local files do not go through `load_dataset("imagefolder")` or `("parquet")`: bo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from odevit.data.parts import is_part_name
-from odevit.data.records import ArrayRecords, Records, Shard, Source, TableRecords
+from odevit.data.records import ArrayRecords, PathRecords, Records, Shard, Source, TableRecords
 from odevit.errors import unknown_name
 from odevit.hub import hub, is_path
 from odevit.registry import Registry
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
-_SHARD = re.compile(r"-\d+-of-\d+.*$")
+SHARD = re.compile(r"-\d+-of-\d+.*$")
 
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "category", "cls")
 """Names a label column usually has, the most usual first."""
@@ -79,80 +79,25 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
     return _hub_source(text, image_column, label_column, otherwise)
 
 
-def find_pictures(folder: Path, known: Collection[str] = ()) -> list[Records]:
-    """Every picture of a folder, at any depth, and of its parquet files. Nobody asks for their labels, which are 0.
-
-    Parts that are named as test or validation parts are left out, and so are the files `known`, those of the data
-    itself, whatever links lead to them: what is measured on must not be trained on.
-    """
-    from datasets import Dataset
-
-    if not folder.is_dir():
-        raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
-    folder = folder.resolve()
-    every = [path for path in sorted(folder.rglob("*")) if _is_for_training(path.relative_to(folder))]
-    measured = {_identity(Path(file)) for file in known}
-    files = [path for path in every if _identity(path) not in measured]
-    records: list[Records] = []
-    if pictures := [str(path) for path in files if _is_picture(path)]:
-        dataset = Dataset.from_dict({"image": pictures, "label": np.zeros(len(pictures), int)})
-        records.append(_table_records(dataset, "image", "label", None))
-    for path in files:
-        # A table without images, of captions say, may lie beside them.
-        if path.suffix == ".parquet" and (column := _image_column(path)):
-            records.append(_parquet_records([path], column, None))
-    if not any(map(len, records)):
-        raise ValueError(
-            f"unlabelled={str(folder)!r} holds no images to train on"
-            f"{' but those of the data' if len(files) < len(every) else ''}; expected files ending in "
-            f"{' '.join(sorted(SUFFIXES))}, or parquet files with a column of images"
-        )
-    return [part for part in records if len(part)]
-
-
-def _identity(path: Path) -> object:
-    """What a file is, by whatever name; one that cannot be asked is told from others by its name."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return str(path)
-    return facts.st_dev, facts.st_ino
-
-
-def _image_column(path: Path) -> str | None:
-    """The first column of images of a parquet file, if it has one."""
-    columns = _parquet_features(_open_parquet(path).schema_arrow).items()
-    return next((name for name, feature in columns if _described(feature) == "image"), None)
-
-
-def _is_for_training(path: Path) -> bool:
-    names = [*path.parts[:-1], _SHARD.sub("", path.stem)]
-    return all(name.lower().startswith("train") for name in names if is_part_name(name))
-
-
 def _folder_source(folder: Path) -> Source:
-    from datasets import Dataset
-
     parts = {child.name: child for child in _subfolders(folder) if is_part_name(child.name)} or {"train": folder}
-    files_of = {
-        part: {child.name: sorted(filter(_is_picture, child.rglob("*"))) for child in _subfolders(path)}
-        for part, path in parts.items()
-    }
+    files_of = {part: {child.name: pictures_in(child) for child in _subfolders(path)} for part, path in parts.items()}
     _check_folders(folder, parts, files_of)
     classes = tuple(sorted(set().union(*files_of.values())))
     records: dict[str, Records] = {}
-    facts: tuple[object, ...] = ()
+    files: tuple[Path, ...] = ()
     for part, by_class in files_of.items():
-        paths = list(chain.from_iterable(by_class.values()))
-        labels = np.repeat([classes.index(name) for name in by_class], [len(files) for files in by_class.values()])
-        dataset = Dataset.from_dict({"image": [str(path) for path in paths], "label": labels})
-        records[part] = _table_records(dataset, "image", "label", None)
-        facts += _file_facts(paths)
-    return Source(folder.name, classes, records, facts)
+        paths = tuple(chain.from_iterable(by_class.values()))
+        labels = [classes.index(name) for name, pictures in by_class.items() for _ in pictures]
+        records[part] = PathRecords(paths, torch.tensor(labels, dtype=torch.int64))
+        files += paths
+    return Source(folder.name, classes, records, file_facts(files), files)
 
 
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures of a folder, at any depth. What begins with a dot is hidden: thumbnails, the notes of a Mac."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return sorted(path for path in found if not any(name.startswith(".") for name in path.relative_to(folder).parts))
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -162,7 +107,7 @@ def _subfolders(folder: Path) -> list[Path]:
 def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, Mapping[str, list[Path]]]) -> None:
     empty = [str(parts[part] / name) for part, by_class in files.items() for name in by_class if not by_class[name]]
     if len(empty) == sum(map(len, files.values())):
-        loose = sum(map(_is_picture, folder.iterdir()))
+        loose = sum(path.parent == folder for path in pictures_in(folder))
         problem = f"{loose} images lie in it directly, without a class" if loose else "no images were found in it"
         if any(folder.glob("*.parquet")):
             problem += " (parquet files are read if called train-00000-of-00001.parquet, test-..., and so on)"
@@ -186,7 +131,7 @@ def _parquet_files(folder: Path) -> dict[str, list[Path]]:
     """The parquet files of each part, in order; empty when the folder is not in hub layout."""
     parts: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")]):
-        part = _SHARD.sub("", path.stem)
+        part = SHARD.sub("", path.stem)
         if is_part_name(part):
             parts.setdefault(part, []).append(path)
     return parts
@@ -198,12 +143,12 @@ def _parquet_source(
     first = next(iter(files.values()))[0]
     features = _parquet_features(_open_parquet(first).schema_arrow)
     image, label = _choose_columns(features, image_column, label_column, str(first))
-    parts = {part: _parquet_records(paths, image, label) for part, paths in files.items()}
-    facts = _file_facts(chain.from_iterable(files.values()))
-    return Source(name, _class_names(features[label]), parts, (*facts, image, label))
+    parts = {part: parquet_records(paths, image, label) for part, paths in files.items()}
+    every = tuple(chain.from_iterable(files.values()))
+    return Source(name, _class_names(features[label]), parts, (*file_facts(every), image, label), every)
 
 
-def _parquet_records(files: list[Path], image: str, label: str | None) -> Records:
+def parquet_records(files: list[Path], image: str, label: str | None) -> Records:
     """Rows of parquet files; only the labels, if any, are read now, the images one row group at a time."""
     shards, labels = [], []
     for path in files:
@@ -239,6 +184,12 @@ def _open_parquet(path: Path) -> Any:
         raise ValueError(f"{path} is not a readable parquet file ({error}). Download it again.") from error
 
 
+def column_of_images(path: Path) -> str | None:
+    """The first column of images of a parquet file, if it has one."""
+    columns = _parquet_features(_open_parquet(path).schema_arrow).items()
+    return next((name for name, feature in columns if _described(feature) == "image"), None)
+
+
 def _parquet_features(schema: Any) -> Features:
     """The features noted in a parquet schema, where they agree with it."""
     import pyarrow
@@ -271,10 +222,10 @@ def _hub_source(identifier: str, image_column: str | None, label_column: str | N
     return Source(identifier, _class_names(features[label]), parts, (image, label, *facts))
 
 
-def _table_records(dataset: Dataset, image: str, label: str, where: str | None) -> Records:
+def _table_records(dataset: Dataset, image: str, label: str, where: str) -> Records:
     labels = dataset.select_columns([label]).with_format("arrow")[:].column(0)
     shard = Shard(partial(_undecoded, dataset, image), len(dataset), where)
-    return TableRecords([shard], image, _label_tensor(labels, label, where or "the folder"))
+    return TableRecords([shard], image, _label_tensor(labels, label, where))
 
 
 def _undecoded(dataset: Dataset, column: str) -> Dataset:
@@ -294,7 +245,8 @@ def _class_names(feature: Any) -> tuple[str, ...]:
     return tuple(getattr(feature, "names", None) or ())
 
 
-def _file_facts(files: Iterable[Path]) -> tuple[object, ...]:
+def file_facts(files: Iterable[Path]) -> tuple[object, ...]:
+    """Names, sizes and times of files: what has the same is taken to be the same."""
     return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 

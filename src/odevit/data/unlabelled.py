@@ -1,85 +1,64 @@
-"""data + pictures of folders: more images to train on, without labels."""
+"""Pictures of folders: more images to train on, without labels."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from itertools import accumulate, chain
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data.decode import Decoder
-from odevit.data.decoding import decode_records
-from odevit.data.images import DataSet, Images, ImageStream
-from odevit.data.loading import report_unreadable
-from odevit.data.records import Encoded, Records
-from odevit.data.source import find_pictures
-
-_ROWS = 256  # read together, as a row group would be: pictures that lie in no blocks of their own
+from odevit.data.parts import is_part_name
+from odevit.data.records import JoinedRecords, PathRecords, Records, Source
+from odevit.data.source import SHARD, SUFFIXES, column_of_images, file_facts, parquet_records, pictures_in
 
 
-def with_unlabelled(
-    data: DataSet,
-    folders: Sequence[str | Path],
-    stream: Callable[[], DataSet],
-    *,
-    known: Collection[str] = (),
-    processor: BaseImageProcessor | None = None,
-    skip_unreadable: bool = False,
-    resident_limit_gb: float = 4.0,
-) -> DataSet:
-    """The data whose training part also has every picture of these folders. Their labels are 0 and mean nothing.
+def find_pictures(folders: Iterable[str | Path], known: Iterable[Path] = ()) -> Source:
+    """Every picture of these folders, at any depth, and of their parquet files. Their labels are 0 and mean nothing.
 
-    Args:
-        data: in memory, or streamed.
-        folders: pictures at any depth, and parquet files.
-        stream: gives the same data as streams, for when everything together is too large for memory.
-        known: files of the data itself, which are not taken a second time.
-        processor, skip_unreadable, resident_limit_gb: as in `load_data`.
+    Parts that are named as test or validation parts are left out, and so are the files `known`, those of the data
+    itself, whatever links lead to them: what is measured on must not be trained on.
     """
-    found = [find_pictures(Path(folder).expanduser(), known) for folder in folders]
-    records = JoinedRecords([*chain.from_iterable(found)])
-    decoder = Decoder(data.image_size, processor=processor)
-    count = len(records) + len(data.train) + len(data.validation) + len(data.test)
-    fits = count * decoder.channels * data.image_size**2 <= resident_limit_gb * 2**30
-    if isinstance(data.train, Images) and fits:
-        extra, complaints = decode_records(records, decoder, title="decoding unlabelled images")
-        if complaints:
-            report_unreadable(complaints, {"unlabelled": extra}, skip_unreadable)
-        train = Images(torch.cat([data.train.pixels, extra.pixels]), torch.cat([data.train.labels, extra.labels]))
-        return replace(data, train=train)
-    streamed = data if isinstance(data.train, ImageStream) else stream()
-    assert isinstance(streamed.train, ImageStream)
-    joined = JoinedRecords([streamed.train.records, records])
-    return replace(streamed, train=replace(streamed.train, records=joined, decoder=decoder))
+    measured = {_identity(file) for file in known}
+    records: list[Records] = []
+    files: tuple[Path, ...] = ()
+    for folder in folders:
+        own, found = _of_folder(Path(folder).expanduser(), measured)
+        records += found
+        files += own
+    return Source("unlabelled", (), {"unlabelled": JoinedRecords(records)}, file_facts(files), files)
 
 
-class JoinedRecords(Records):
-    """One after the other."""
+def _of_folder(folder: Path, measured: set[object]) -> tuple[tuple[Path, ...], list[Records]]:
+    """The files of a folder that may be trained on, and the records in them."""
+    if not folder.is_dir():
+        raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
+    folder = folder.resolve()
+    every = [*pictures_in(folder), *sorted(folder.rglob("*.parquet"))]
+    named = [path for path in every if _is_for_training(path.relative_to(folder))]
+    files = [path for path in named if _identity(path) not in measured]
+    # A table without images, of captions say, may lie beside them.
+    columns = {path: column_of_images(path) for path in files if path.suffix == ".parquet"}
+    pictures = [path for path in files if path not in columns]
+    records: list[Records] = [PathRecords(pictures, torch.zeros(len(pictures), dtype=torch.int64))]
+    records += [parquet_records([path], column, None) for path, column in columns.items() if column]
+    if not any(map(len, records)):
+        raise ValueError(
+            f"unlabelled={str(folder)!r} holds no images to train on"
+            f"{' but those of the data' if len(files) < len(named) else ''}; expected files ending in "
+            f"{' '.join(sorted(SUFFIXES))}, or parquet files with a column of images"
+        )
+    return tuple(files), [part for part in records if len(part)]
 
-    def __init__(self, parts: Sequence[Records]) -> None:
-        self.parts = tuple(parts)
-        self.starts = list(accumulate((len(part) for part in parts), initial=0))
-        self.labels = torch.cat([part.labels for part in parts])
-        if any(part.blocks is not None for part in parts):
-            blocks, first = [], 0
-            for part in parts:
-                own = torch.arange(len(part)) // _ROWS if part.blocks is None else part.blocks
-                blocks.append(own + first)
-                first += int(own.max()) + 1
-            self.blocks = torch.cat(blocks)
 
-    def read(self, index: int) -> Encoded:
-        part, place = self._place(index)
-        return part.read(place)
+def _identity(path: Path) -> object:
+    """What a file is, by whatever name; one that cannot be asked is told from others by its name."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return str(path)
+    return facts.st_dev, facts.st_ino
 
-    def name(self, index: int) -> str:
-        part, place = self._place(index)
-        return part.name(place)
 
-    def _place(self, index: int) -> tuple[Records, int]:
-        number = bisect_right(self.starts, index) - 1
-        return self.parts[number], index - self.starts[number]
+def _is_for_training(path: Path) -> bool:
+    names = [*path.parts[:-1], SHARD.sub("", path.stem)]
+    return all(name.lower().startswith("train") for name in names if is_part_name(name))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from odevit.data import DataSet, find_source, with_unlabelled
+from odevit.data import DataSet
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
@@ -89,7 +89,7 @@ class DistillTask(Task[DistillRecipe]):
         set_seed(recipe.seed)
         # In single precision: half of it is for storage, and its states are what the student is measured by.
         self.teacher = teacher = Teacher(source).float()
-        self.data = data = teacher.numbered(teacher.normalised(self._read_data()))
+        self.data = data = teacher.numbered(teacher.normalised(read_data(recipe, teacher.pixels, recipe.unlabelled)))
         recipe = self.recipe = self._fitted(len(data.train))
         with typed_as("student", vars(recipe.student)):
             student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
@@ -125,23 +125,6 @@ class DistillTask(Task[DistillRecipe]):
         if self.place.is_main:
             self.alignment.save(self.folder.own("alignment.json"))
             student.print_summary()
-
-    def _read_data(self) -> DataSet:
-        """The data of the recipe at the teacher's size, with all the images beside it that need no labels."""
-        recipe, d, pixels = self.recipe, self.recipe.data, self.teacher.pixels
-        data = read_data(recipe, pixels)
-        if not recipe.unlabelled:
-            return data
-        with typed_as("data", vars(d)):
-            return with_unlabelled(
-                data,
-                recipe.unlabelled,
-                lambda: read_data(replace(recipe, data=replace(d, resident_limit_gb=0.0)), pixels),
-                known=find_source(d.source, image_column=d.image_column, label_column=d.label_column).files,
-                processor=self.teacher.processor,
-                skip_unreadable=d.skip_unreadable,
-                resident_limit_gb=d.resident_limit_gb,
-            )
 
     @torch.compiler.set_stance("force_eager")
     def rehearse(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def read_data(recipe: Recipe, pixels: int | BaseImageProcessor) -> DataSet:
-    """The data set of a recipe as a model's image processor makes it, or by our own at a size."""
+def read_data(recipe: Recipe, pixels: int | BaseImageProcessor, unlabelled: Sequence[str] = ()) -> DataSet:
+    """The data set of a recipe as a model's image processor makes it, or by our own at a size.
+
+    With all the images of the folders `unlabelled` to train on.
+    """
     options = {key: value for key, value in vars(recipe.data).items() if key not in ("source", "augmentation")}
     asked, side = options.pop("image_size"), pixels if isinstance(pixels, int) else shape_of(pixels)[1]
     if asked not in (None, side):
@@ -38,7 +42,7 @@ def read_data(recipe: Recipe, pixels: int | BaseImageProcessor) -> DataSet:
         raise ValueError(f"data.image_size={asked}, but the model takes images of {side}; leave it out{more}")
     seen: dict[str, Any] = {"image_size": pixels} if isinstance(pixels, int) else {"processor": pixels}
     with typed_as("data", options):
-        return load_data(recipe.data.source, **options, **seen)
+        return load_data(recipe.data.source, **options, **seen, unlabelled=unlabelled)
 
 
 def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
