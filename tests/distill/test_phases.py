@@ -375,7 +375,7 @@ def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
         task.build()
         task.rehearse()
         lines = [line for line in capsys.readouterr().out.splitlines() if "but the last" in line]
-        assert [line.split(":")[0] for line in lines] == [f"phases.{name}" for name in said]
+        assert [line.split(":")[0] for line in lines] == [f"phases.{name}.objective.meeting=exact" for name in said]
         assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
 
 

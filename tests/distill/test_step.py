@@ -9,7 +9,7 @@ import torch
 from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
 from odevit.distill.distillation import DistillObjective
-from odevit.distill.refusals import refuse_unheard
+from odevit.distill.refusals import refuse_pooled
 from odevit.distill.step import Distillation
 from odevit.errors import ConfigError
 from odevit.model import get_ode_model
@@ -223,13 +223,13 @@ def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
 def test_a_head_that_is_not_found_is_not_asked():
     network = made()
     network.student.model.classifier = torch.nn.Sequential(torch.nn.Linear(32, 7), torch.nn.Linear(7, 5, bias=False))
-    refuse_unheard(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
+    refuse_pooled(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
     network.student.model.classifier = torch.nn.Bilinear(32, 32, 5)
-    refuse_unheard(network.student, {"walk": DistillObjective()})
+    refuse_pooled(network.student, {"walk": DistillObjective()})
     with pytest.raises(
         ConfigError, match=r"phases.any_way.objective.pooled=1: .* no linear head with 5 outputs .* set"
     ):
-        refuse_unheard(network.student, {"any_way": DistillObjective(pooled=1.0)})
+        refuse_pooled(network.student, {"any_way": DistillObjective(pooled=1.0)})
 
 
 def test_asked_it_is_the_student():

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 
-from odevit.data import DataSet
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features
 from odevit.distill.fewer_steps import FewerStepsTask
 from odevit.distill.phase import parts_of
-from odevit.distill.refusals import finite, refuse_glances, refuse_unheard
+from odevit.distill.refusals import finite, refuse_glances, refuse_pooled
 from odevit.distill.step import Distillation
+from odevit.distill.taught import TaughtTask
 from odevit.distill.teacher import Teacher
 from odevit.errors import shortened, typed_as
-from odevit.model import OdeStudent, OdeViTConfig, get_ode_model
+from odevit.model import OdeViTConfig, get_ode_model
 from odevit.model.head import head_parameters
+from odevit.train.callbacks import Held
 from odevit.train.classifier import train_recipe
-from odevit.train.evaluate import Score, evaluate_batches
+from odevit.train.evaluate import Score
 from odevit.train.folder import RECORD
-from odevit.train.life import count_parameters, run
+from odevit.train.life import run
 from odevit.train.recipe import Recipe
 from odevit.train.schedule import Part
 from odevit.train.splits import evaluation_batches, label_names, read_data
-from odevit.train.task import Task
 
 
 def distill_recipe(
@@ -59,25 +59,14 @@ def distill_recipe(
     return folder
 
 
-class DistillTask(Task[DistillRecipe]):
+class DistillTask(TaughtTask):
     """A student that learns to follow its teacher's hidden states, without labels unless the objective has them."""
 
     card: ClassVar[str] = "distill/student.md.j2"
-    score_label: ClassVar[str] = "agreement with the teacher (%)"
 
     network: Distillation
     teacher: Teacher
     alignment: Alignment
-    teacher_score: Score
-
-    @property
-    def student(self) -> OdeStudent:
-        """The student; once the run is over, with its best weights."""
-        return self.network.student
-
-    @property
-    def model(self) -> OdeStudent:
-        return self.student
 
     @property
     def few_shapes(self) -> bool:
@@ -106,16 +95,18 @@ class DistillTask(Task[DistillRecipe]):
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
-        held_out = answered(teacher, data, "validation", device)
+        held_out = self.answered("validation")
         self.make_batches(held_out, indices=features is not None)
         self.sampler = self.make_sampler(student.way, hold=True)
-        self.goals = {name: phase.goal(recipe.objective) for name, phase in recipe.phases.items()}
         self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
-        goals = self.goals or {"": recipe.objective}
-        refuse_glances(student, teacher, goals)
-        refuse_unheard(student, goals)
-        head = any(goal.unfreeze_head for goal in [recipe.objective, *self.goals.values()])
-        self.callbacks = [_HeadHeld(self.network)] if head else []
+        self.goals = recipe.goals
+        refuse_glances(student, teacher, self.goals)
+        refuse_pooled(student, self.goals)
+        # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
+        self.head = Held(head_parameters(student.model))
+        self.callbacks = [self.head] if self.trains_head else []
+        for parameter in self.head.weights:
+            parameter.requires_grad_(self.trains_head)
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
@@ -130,22 +121,25 @@ class DistillTask(Task[DistillRecipe]):
     def rehearse(self) -> None:
         """A step of each phase with two images, which learns nothing: what cannot be asked is said now, not halfway."""
         super().rehearse()
-        images = {name: value[:2] for name, value in next(iter(self.validation)).items()}
+        two = {name: value[:2] for name, value in next(iter(self.batches)).items()}
         own, layers = self.student.way, len(self.alignment.distances)
-        for part in self.phases:
-            self.enter(part.end, part)
-            ways = part.draws.ways if part.draws else [own]
-            for way in ways:
-                self.network.meetings(way)
-            with typed_as(f"phases.{part.name}.objective", vars(self.recipe.objective)):
-                self.network(images["pixel_values"], images["labels"], way=ways[0])
+        parts: Sequence[Part | None] = self.phases or [None]
+        for part in parts:
+            self.enter(part.end if part else 1.0, part)
+            key = f"phases.{part.name}.objective" if part else "objective"
+            draws = part.draws if part else self.sampler
+            ways = draws.ways if draws else [own]
+            with typed_as(key, vars(self.recipe.objective)):
+                for way in ways:
+                    self.network.meetings(way)
+                self.network(**two, way=ways[0])
             only_last = len(self.network.meetings(own)) == 1 < layers
             if self.network.objective.path == "all" and only_last and self.place.is_main:
                 evenly = len(self.network.meetings(own.but(steps=layers))) == layers
                 remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
                 print(
-                    f"phases.{part.name}: {own.steps} steps end at none of the teacher's {layers} layers but the last; "
-                    f"{remedy}"
+                    f"{key}.meeting=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
+                    f"last; {remedy}"
                 )
 
     def _fitted(self, images: int) -> DistillRecipe:
@@ -159,9 +153,16 @@ class DistillTask(Task[DistillRecipe]):
         return replace(recipe, train=replace(t, batch_size=size))
 
     def enter(self, progress: float, part: Part | None) -> None:
-        self.network.progress = progress
+        network = self.network
+        network.progress = progress
         if part is not None and part.name in self.goals:
-            self.network.objective, self.network.forced = self.goals[part.name], self.recipe.phases[part.name].forced
+            network.objective, network.forced = self.goals[part.name], self.recipe.phases[part.name].forced
+        self.head.held = not (network.uses_labels and network.objective.unfreeze_head)
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether labels train the head as well, in some part of the training."""
+        return any(goal.unfreeze_head for goal in self.goals.values())
 
     @torch.no_grad()
     def _align(self, own: int) -> Alignment:
@@ -183,26 +184,11 @@ class DistillTask(Task[DistillRecipe]):
         return alignment
 
     def figures(self, score: Score) -> dict[str, Any]:
-        device = self.place.device
         self.teacher.compile_blocks(False)
-        test = evaluation_batches(self.data, "test", device=device)
-        agreed = evaluation_batches(answered(self.teacher, self.data, "test", device), "test", device=device)
-        self.teacher_score = evaluate_batches(self.teacher, test)
-        self.agreement = evaluate_batches(self.network, agreed).top1
-        return {"agreement": self.agreement, "teacher_top1": self.teacher_score.top1}
+        return super().figures(score)
 
     def facts(self) -> dict[str, Any]:
-        score = self.teacher_score
-        return {
-            "teacher": {
-                "source": self.recipe.teacher or "trained by the same command",
-                "params": count_parameters(self.teacher),
-                "nfe": score.nfe,
-                "milliseconds": score.milliseconds,
-                "top1": score.top1,
-            },
-            **({"phases": self._phase_facts()} if self.phases else {}),
-        }
+        return {**super().facts(), **({"phases": self._phase_facts()} if self.phases else {})}
 
     def _phase_facts(self) -> dict[str, Any]:
         """Share, ways and rates of every phase; the ways that the last one is judged on have chosen the weights."""
@@ -218,11 +204,6 @@ class DistillTask(Task[DistillRecipe]):
             }
             for part in self.phases
         }
-
-    @property
-    def labels(self) -> int:
-        goals = [self.recipe.objective, *self.goals.values()]
-        return super().labels if any(goal.cross_entropy for goal in goals) else 0
 
     def closing(self, score: Score) -> str:
         return (
@@ -284,30 +265,3 @@ def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
         data=data,
         train=train,
     )
-
-
-@torch.no_grad()
-def answered(teacher: Teacher, data: DataSet, split: str, device: torch.device) -> DataSet:
-    """The data with the teacher's answers as the labels of a split: accuracy on it is agreement with the teacher."""
-    answers = [
-        teacher.logits(batch["pixel_values"]).argmax(-1).cpu()
-        for batch in evaluation_batches(data, split, 128, device=device)
-    ]
-    relabelled: Any = {split: getattr(data, split).relabelled(torch.cat(answers))}
-    return replace(data, **relabelled)
-
-
-class _HeadHeld(TrainerCallback):
-    """Trains the head as well, and holds it still until labels count."""
-
-    def __init__(self, network: Distillation) -> None:
-        self.network = network
-        # Freed now, before the optimiser looks for what is trained.
-        self.head = head_parameters(network.student.model)
-        for parameter in self.head:
-            parameter.requires_grad_(True)
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not (self.network.uses_labels and self.network.objective.unfreeze_head):
-            for parameter in self.head:
-                parameter.grad = None

@@ -96,6 +96,11 @@ class DistillRecipe(Recipe):
     labels: float = 1.0
     """Share of the labels that the student from scratch has; the distilled one needs none."""
 
+    @property
+    def goals(self) -> dict[str, DistillObjective]:
+        """What is asked in each phase, by its name; without phases there is one goal, which has none."""
+        return {name: phase.goal(self.objective) for name, phase in self.phases.items()} or {"": self.objective}
+
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
         values = asdict(self.student)
@@ -132,7 +137,7 @@ class DistillRecipe(Recipe):
             problems.append("features= keeps the teacher's states of fixed images; switch data.augmentation off")
         if problems:
             return problems  # weights that are no numbers cannot be compared
-        goals = [self.objective, *(phase.goal(self.objective) for phase in self.phases.values())]
+        goals = self.goals.values()
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
         if self.features and any(goal.seen < 1 for goal in goals):

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from odevit.data import DataSet, numbered_as
-from odevit.distill.distillation import DistillRecipe
-from odevit.distill.objective import DistillObjective
+from odevit.data import numbered_as
+from odevit.distill.taught import Taught, TaughtTask
 from odevit.errors import ConfigError, typed_as
-from odevit.model import Askable, load
+from odevit.model import load
 from odevit.model.processor import statistics_of
 from odevit.objectives import logit_kl, spread
 from odevit.objectives.vectors import at_least_single
-from odevit.solver import Solution, Way
-from odevit.tokens import Logits, Pixels
+from odevit.solver import Way
+from odevit.tokens import Pixels
 from odevit.train.evaluate import Score, evaluate_batches
-from odevit.train.life import count_parameters
 from odevit.train.loss import BatchLoss
 from odevit.train.splits import evaluation_batches, read_data
-from odevit.train.task import Task
 from odevit.train.ways import ListedWays
 
 
-class FewerSteps(nn.Module):
+class FewerSteps(Taught):
     """L = mean_i |x(t_i) - y(t_i)|^2 / v_i + KL, x in n steps of the student, y in N >= n steps of the teacher.
 
     Step distillation, as diffusion and flow matching have it (Salimans and Ho 2022; Song et al. 2023). The survey's
@@ -37,30 +33,9 @@ class FewerSteps(nn.Module):
     and meets its states at the ends of its own, longer steps: at once, not by halving again and again.
     """
 
-    accepts_loss_kwargs = False
-
-    def __init__(self, student: Any, teacher: Askable, objective: DistillObjective) -> None:
-        super().__init__()
-        self.student = student
-        self.objective = objective
-        # In a tuple, so that it is no part of this module: it is neither trained nor saved with it.
-        self._teacher = (teacher,)
-
-    @property
-    def teacher(self) -> Any:
-        return self._teacher[0]
-
     @property
     def way(self) -> Way:
         return self.student.way
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Save the student."""
-        self.student.save_pretrained(folder)
-
-    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """The student's answer."""
-        return self.student.ask(pixels, way, **options)
 
     def target(self, pixels: Pixels, way: Way) -> tuple[tuple[Tensor, ...], Tensor]:
         """The teacher's states at the ends of the steps of a way, and its logits."""
@@ -87,17 +62,12 @@ class FewerSteps(nn.Module):
         return BatchLoss(torch.stack(list(parts.values())).sum(), {name: p.detach() for name, p in parts.items()})
 
 
-class FewerStepsTask(Task[DistillRecipe]):
+class FewerStepsTask(TaughtTask):
     """A model of ours that learns to answer in few steps what it answers in many, and to go on answering in many."""
 
     card: ClassVar[str] = "distill/fewer_steps.md.j2"
-    score_label: ClassVar[str] = "agreement with the teacher (%)"
 
     network: FewerSteps
-
-    @property
-    def model(self) -> Any:
-        return self.network.student
 
     def build(self) -> None:
         recipe, device = self.recipe, self.place.device
@@ -124,55 +94,25 @@ class FewerStepsTask(Task[DistillRecipe]):
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         self.network = FewerSteps(student, teacher, recipe.objective)
-        self.make_batches(self._answered("validation"))
+        self.make_batches(self.answered("validation"))
         few = [way.but(steps=steps) for steps in recipe.train.steps or [way.steps]]
         # As often in many steps as in few: one checkpoint keeps both.
         self.sampler = ListedWays((*few, *[teacher.way] * len(few)), recipe.seed)
 
-    @torch.no_grad()
-    def _answered(self, split: str) -> DataSet:
-        """The data with the teacher's own answers as the labels of a split."""
-        answers = [
-            self.network.teacher.ask(batch["pixel_values"])[0].argmax(-1).cpu()
-            for batch in evaluation_batches(self.data, split, 128, device=self.place.device)
-        ]
-        relabelled: Any = {split: getattr(self.data, split).relabelled(torch.cat(answers))}
-        return replace(self.data, **relabelled)
-
-    @torch.no_grad()
     def figures(self, score: Score) -> dict[str, Any]:
-        teacher, device = self.network.teacher, self.place.device
-        test = evaluation_batches(self.data, "test", device=device)
-        agreed = evaluation_batches(self._answered("test"), "test", device=device)
-        self.teacher_score = evaluate_batches(teacher, test)
+        figures = super().figures(score)
+        teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.place.device)
         # The same steps without learning, and the student in as many steps as its teacher.
         self.untaught = evaluate_batches(teacher, test, way=self.network.way).top1
         self.many = evaluate_batches(self.network, test, way=teacher.way).top1
-        self.agreement = evaluate_batches(self.network, agreed).top1
-        return {
-            "agreement": self.agreement,
-            "teacher_top1": self.teacher_score.top1,
-            "untaught_top1": self.untaught,
-            "many_steps_top1": self.many,
-        }
+        return {**figures, "untaught_top1": self.untaught, "many_steps_top1": self.many}
 
     def facts(self) -> dict[str, Any]:
-        score = self.teacher_score
         return {
-            "teacher": {
-                "source": self.recipe.teacher,
-                "params": count_parameters(self.network.teacher),
-                "nfe": score.nfe,
-                "milliseconds": score.milliseconds,
-                "top1": score.top1,
-            },
+            **super().facts(),
             "way": self.network.way.numbers(),
             "teacher_way": self.network.teacher.way.numbers(),
         }
-
-    @property
-    def labels(self) -> int:
-        return super().labels if self.recipe.objective.cross_entropy else 0
 
     def closing(self, score: Score) -> str:
         return (

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
     PreTrainedModel,
-    TrainerCallback,
     ViTImageProcessorPil,
     set_seed,
 )
@@ -34,6 +33,7 @@ from odevit.model.place import find_place
 from odevit.model.processor import PixelStatistics
 from odevit.solver import Way
 from odevit.tokens import Pixels
+from odevit.train.callbacks import Held
 from odevit.train.life import run
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe, TrainRecipe
@@ -113,9 +113,9 @@ class PretrainedTask(Task[Recipe]):
         self.make_batches(self.data)
 
     @cached_property
-    def body(self) -> BodyHeld:
-        """What is below the head."""
-        return BodyHeld(self.network)
+    def body(self) -> Held:
+        """What is below the head, which gets no update in the first part."""
+        return Held(weight for name, weight in self.network.named_parameters() if not is_head(name))
 
     def enter(self, progress: float, part: Part | None) -> None:
         if part is not None:
@@ -167,16 +167,3 @@ def head_then_whole(train: TrainRecipe) -> list[Part]:
     rates, share = (train.learning_rate, train.muon_learning_rate, train.warmup), train.head_first
     parts = [Part(HEAD, share, share, *rates, kind=0, left=1.0), Part("whole", 1.0 - share, 1.0, *rates, kind=1)]
     return [part for part in parts if part.share > 0]
-
-
-class BodyHeld(TrainerCallback):
-    """While it is held, what is below the head gets no update."""
-
-    def __init__(self, network: Pretrained) -> None:
-        self.held = False
-        self.weights = [parameter for name, parameter in network.named_parameters() if not is_head(name)]
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.held:
-            for weight in self.weights:
-                weight.grad = None

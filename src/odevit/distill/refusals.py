@@ -40,7 +40,7 @@ def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, Di
         raise ConfigError("the recipe", problems)
 
 
-def refuse_unheard(student: OdeStudent, goals: Mapping[str, DistillObjective]) -> None:
+def refuse_pooled(student: OdeStudent, goals: Mapping[str, DistillObjective]) -> None:
     """Refuse to match what a head is given, in any of the phases, where no head is found that could tell."""
     anatomy = student.anatomy
     if linear_heads(student.model, anatomy.where, anatomy.labels):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +14,14 @@ from torch import Tensor, nn
 from odevit.distill.alignment import Alignment
 from odevit.distill.features import TeacherCache
 from odevit.distill.objective import TOKENS, DistillObjective
+from odevit.distill.taught import Taught
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.model import OdeStudent
 from odevit.model.anatomy import answer_of
 from odevit.model.head import linear_heads, overheard
 from odevit.objectives import attention_kl, attention_l1, logit_kl, path_matching, pooled_matching, spread
 from odevit.solver import Save, Solution, Way, solve
-from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
+from odevit.tokens import Pixels, TokenLayout, Tokens
 from odevit.train.loss import BatchLoss
 
 
@@ -54,16 +53,14 @@ def glance(layout: TokenLayout, share: float, images: Pixels) -> tuple[Tensor, T
     return kept, replace(layout, grid=(1, count))
 
 
-class Distillation(nn.Module):
-    """L(student; teacher), as a module that the Trainer can train, wrap and replay.
+class Distillation(Taught):
+    """sum over layers of the error of the student's state + that of its answer, see `DistillObjective`.
 
-    Called with a batch it gives a loss; asked, it is the student. The teacher is no part of it: it is not trained, not
-    saved and not moved with it. With `features`, its states and logits of every training image are read from disk;
-    images must then not be augmented.
+    With `features`, the teacher's states and logits of every training image are read from disk; images must then not
+    be augmented.
     """
 
-    # The loss is a mean over the batch as it came; the Trainer must not divide it again.
-    accepts_loss_kwargs = False
+    student: OdeStudent
 
     def __init__(
         self,
@@ -73,13 +70,14 @@ class Distillation(nn.Module):
         objective: DistillObjective,
         features: TeacherCache | None = None,
     ) -> None:
-        super().__init__()
-        self.student = student
+        super().__init__(student, teacher, objective)
         self.alignment = alignment
-        self.objective = objective
         self.features = features
-        # In a tuple, so that it is not registered as a part of this module.
-        self._teacher = (teacher,)
+        if features is not None and list(features.states) != list(range(teacher.num_layers + 1)):
+            raise ValueError(
+                f"the features are of the layers {list(features.states)}; expected all of them, 0 to "
+                f"{teacher.num_layers}: make them without keep="
+            )
         # How much of the training is over, and whether stretches start at the teacher's states now; set from outside
         # before a step, as the objective may be, never in forward.
         self.progress = 0.0
@@ -89,18 +87,6 @@ class Distillation(nn.Module):
     def compile_error(self, backend: str = "inductor") -> None:
         """Compile the error at a layer, which would read its states a dozen times; all layers share what is made."""
         self._error = torch.compile(meeting_error, dynamic=False, backend=backend)
-
-    @property
-    def teacher(self) -> Teacher:
-        return self._teacher[0]
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Save the student."""
-        self.student.save_pretrained(folder)
-
-    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """The student's answer."""
-        return self.student.ask(pixels, way, **options)
 
     def forward(
         self, pixel_values: Pixels, labels: Tensor | None = None, *, way: Way | None = None, index: Tensor | None = None

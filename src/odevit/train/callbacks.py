@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,16 @@ def last_good(checkpoints: Path) -> str:
     """What a run that breaks off leaves behind, as a sentence; empty where no checkpoint was finished."""
     last = last_complete(checkpoints)
     return "" if last is None else f"The last good checkpoint is {last}, from which resume=true goes on. "
+
+
+class Held(TrainerCallback):
+    """Weights that get no update as long as they are `held`."""
+
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        self.weights = list(weights)
+        self.held = True
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.held:
+            for weight in self.weights:
+                weight.grad = None
