@@ -168,7 +168,9 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
 
 
 FLAG = Expected("true or false", lambda value: isinstance(value, bool))
-DURATION = Expected("a finite time > 0", number(above=0).fine)
+LONGEST = 1e36
+"""A time that single precision can still multiply by."""
+DURATION = Expected("a finite time > 0", number(above=0, most=LONGEST).fine)
 SHARE = Expected("a share in [0, 1]", number(least=0, most=1).fine)
 SOME = Expected("a share in (0, 1]", number(above=0, most=1).fine)
 PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)

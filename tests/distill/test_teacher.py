@@ -204,6 +204,8 @@ def test_what_cannot_be_cached(tmp_path):
         cache_features(teacher, [pixels], tmp_path)
     with pytest.raises(ValueError, match="there were 4 images in the batches, expected 5"):
         cache_features(teacher, [pixels], tmp_path, samples=5)
+    with pytest.raises(ValueError, match="there were no images in the batches, expected 5"):
+        cache_features(teacher, [], tmp_path, samples=5)
     with pytest.raises(ValueError, match=r"has no index.json"):
         TeacherCache(tmp_path)
     cache = cache_features(teacher, [pixels], tmp_path, samples=4)

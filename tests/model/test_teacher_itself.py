@@ -190,6 +190,10 @@ def test_what_a_copy_lacks_is_said():
     with pytest.warns(OdeVitWarning, match=r"differ by 0% .* activation Tanh .* none of gelu, gelu_tanh"):
         get_ode_model(strange, init="average", steps=3)
     for block in strange.blocks:
+        block.mlp.act = torch.nn.GLU()
+    with pytest.warns(OdeVitWarning, match=r"activation GLU .* none of gelu, gelu_tanh"):
+        get_ode_model(strange, init="average", steps=3)
+    for block in strange.blocks:
         block.mlp.act = None
         block.mlp.extra = torch.nn.Linear(32, 32)
     with pytest.warns(OdeVitWarning, match=r"parts that a field has not: mlp.extra.weight"):
@@ -198,6 +202,15 @@ def test_what_a_copy_lacks_is_said():
         get_ode_model(make("dinov3"), knots=2, steps=3, rope_theta=0.0)
     with pytest.warns(OdeVitWarning, match=r"differ by \d+% .* compute something that no field does"):
         get_ode_model(make("clip"), knots=2, steps=3, activation="relu")
+
+
+def test_a_block_needs_no_norm_that_is_known_to_have_factors():
+    block = LikeTimm().blocks[0]
+    block.ffn_norm = block.norm2
+    del block.norm2
+    weights = weights_of(block, scaled=True)
+    assert torch.equal(weights["components.mlp.residual_scale"], torch.ones(32))
+    assert "components.mlp.norm.weight" not in weights, "which is then said to be missing"
 
 
 def test_what_was_given_up_is_told_knot_by_knot():

@@ -90,6 +90,8 @@ class DistillTask(TaughtTask):
         self.alignment = self._align(student.way.steps)
         features = None
         if recipe.features:
+            if self.place.world > 1:
+                raise ValueError("features= are written by one process; leave them out, or run without torchrun")
             features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
         self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)
         if recipe.train.checkpointing:

@@ -108,7 +108,9 @@ def cache_features(
         return {name: tensor.to("cpu", getattr(torch, dtype)).numpy() for name, tensor in tensors.items()}
 
     stream = map(_pixels, batches)
-    first = next(stream)
+    first = next(stream, None)
+    if first is None:
+        raise ValueError(f"there were no images in the batches, expected {count:,}")
     example = features(first[:1])
     size = sum(row.nbytes for row in example.values()) * count / 1e9
     if size > limit_gb:

@@ -22,6 +22,7 @@ from odevit.model import OdeViTForImageClassification, OdeViTModel
 from odevit.model.anatomy import answer_of, examine, fitted
 from odevit.model.encoder import BlockBridge, DepthBridge
 from odevit.model.modeling_odevit import reading_of
+from odevit.model.ordinary import Blocks
 from odevit.model.origin import load_vit
 from odevit.model.processor import PixelStatistics, find_processor, statistics_of
 from odevit.solver import Solution, Stats, Way
@@ -144,8 +145,9 @@ class Teacher(nn.Module):
         """The answer of its head."""
         return self.ask(pixel_values)[0]
 
-    def ask(self, pixels: Pixels, way: Way | None = None, **_: Any) -> tuple[Logits, Solution]:
+    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits, and its layers as if they were a trajectory; there is no way to choose."""
+        Blocks(self.num_layers).check(way=way, **options)
         output, layers = self(pixels), self.num_layers
         if output.logits is None:
             raise ValueError(self._headless())

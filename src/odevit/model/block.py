@@ -28,7 +28,9 @@ PARTS = {
     "scale2": (r"^(layer_scale2|ls2|components\.mlp)$", "mlp"),
 }
 SCALES = ("lambda1", "gamma", "residual_scale")
+"""What a factor on each channel is called."""
 LAST = {"scale1": "o_proj", "scale2": "down_proj"}
+"""The factors on a component, and the projection before each: into which it can be multiplied."""
 ACTIVATION = re.compile(r"(^|[._])act(ivation)?(_fn)?$")
 OTHER_ORDERS = re.compile(r"post|parallel", re.IGNORECASE)
 
@@ -102,7 +104,7 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
     for scale, last in LAST.items():
         factor = scales.get(scale)
         if scaled:
-            parts[f"{scale}.residual_scale"] = torch.ones_like(parts["norm2.weight"]) if factor is None else factor
+            parts[f"{scale}.residual_scale"] = torch.ones(_width(block)) if factor is None else factor
         elif factor is not None and f"{last}.weight" in parts:
             _fold(parts, last, factor)
         elif factor is not None:  # there is no matrix to take it, as in Hopfield's attention
@@ -112,6 +114,11 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
         f"components.{PARTS[part][1]}.{leaf}": value
         for (part, _, leaf), value in zip(named, parts.values(), strict=True)
     }
+
+
+def _width(block: nn.Module) -> int:
+    """D: how many channels the first of its matrices reads."""
+    return next(weight.shape[1] for name, weight in block.named_parameters() if part_of(name) and weight.ndim == 2)
 
 
 def part_of(name: str) -> str | None:
@@ -135,7 +142,10 @@ def _activation(block: nn.Module) -> tuple[str | None, str]:
     probe = torch.linspace(-4.0, 4.0, 33)
     for name, module in block.named_modules():
         if isinstance(module, nn.GELU | nn.ReLU | nn.SiLU) or ACTIVATION.search(name):
-            values = module(probe)
+            try:
+                values = module(probe)
+            except (RuntimeError, TypeError):  # it is no function of one number, such as GLU
+                return None, type(module).__name__
             same = (key for key, make in ACTIVATIONS.items() if torch.allclose(make()(probe), values, atol=1e-5))
             return next(same, None), type(module).__name__
     return None, ""

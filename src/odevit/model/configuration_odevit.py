@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from odevit.errors import FLAG, PROBABILITY, Expected, broken, each, number, whole
+from odevit.errors import FLAG, LONGEST, PROBABILITY, Expected, broken, each, number, whole
 from odevit.field import NORMS
 from odevit.model.configuration_equation import FINEST, WIDEST, EquationConfig
 from odevit.model.embedding import TOKENIZERS
@@ -72,7 +72,7 @@ class OdeViTConfig(StagedConfig):
         **dict.fromkeys(("image_size", "patch_size"), whole(1, FINEST)),
         "num_channels": whole(1, 1024),
         "num_register_tokens": whole(0, FINEST),
-        "horizon": number(above=0),
+        "horizon": number(above=0, most=LONGEST),
         "embedding_dropout": PROBABILITY,
         "initializer_range": number(above=0, most=1000),
         **dict.fromkeys(("use_cls_token", "register_positions"), FLAG),

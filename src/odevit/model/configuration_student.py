@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
 from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, Expected, number, unknown_name, whole
+from odevit.errors import LONGEST, ConfigError, Expected, number, unknown_name, whole
 from odevit.field import ATTENTIONS, VectorField
 from odevit.model.anatomy import Anatomy
 from odevit.model.block import traits_of
@@ -97,7 +97,7 @@ class OdeStudentConfig(EquationConfig):
         "mlp_ratio": number(above=0, most=1024, optional=True),
         "hidden_size": whole(2, WIDEST, optional=True),
         "num_attention_heads": whole(1, WIDEST, optional=True),
-        "horizon": number(above=0, optional=True),
+        "horizon": number(above=0, most=LONGEST, optional=True),
         "vector_knots": Expected(
             f"{whole(2, MOST_STEPS).wanted}, or 'blocks'",
             lambda v: v == "blocks" or whole(2, MOST_STEPS, optional=True).fine(v),

@@ -61,9 +61,8 @@ def shares(table: Timetable, layers: int) -> Tensor:
     Constant pieces, and a single knot: equal shares of the blocks in it. A knot without a block takes the nearest one.
     """
     linear = table.blend == "linear"
-    hats = _hats(
-        table, [n / max(1, layers - 1) if linear else (n + 0.5) / layers for n in range(layers)]
-    ).T.contiguous()
+    places = [n / max(1, layers - 1) if linear else (n + 0.5) / layers for n in range(layers)]
+    hats = _hats(table, places).T
     for row, time, end in zip(hats, table.times, (*table.times[1:], 1.0), strict=True):
         if row.sum() == 0:
             nearest = round(time * (layers - 1)) if linear else int((time + end) / 2 * layers)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -16,6 +14,7 @@ from odevit.look import BLUE, ORANGE, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.train.callbacks import read_metrics
+from odevit.train.folder import read_recipe
 
 
 @SECTIONS.register("early_stopping")
@@ -52,12 +51,10 @@ def stopping_numbers(folder: Path) -> dict[str, Any] | None:
 
     None for a run that did not track a bound.
     """
-    tracked, recipe = folder / "bound.jsonl", folder / "recipe.yaml"
-    lines = [json.loads(line) for line in tracked.read_text().splitlines()] if tracked.is_file() else []
+    lines = read_metrics(folder / "bound.jsonl")
     if not lines:
         return None
-    settings = yaml.safe_load(recipe.read_text()) if recipe.is_file() else {}
-    patience = int((settings.get("stopping") or {}).get("patience", 1))
+    patience = int((read_recipe(folder).get("stopping") or {}).get("patience", 1))
     metrics = read_metrics(folder / "metrics.jsonl")
     scores = {line["epoch"]: line["eval_accuracy"] for line in metrics if "eval_accuracy" in line}
     stop, end = stopping_epoch(lines, patience), lines[-1]["epoch"]
