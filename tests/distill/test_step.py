@@ -240,10 +240,18 @@ def test_asked_it_is_the_student():
 
 @pytest.mark.parametrize("name", ["jacobian", "settling", "transport"])
 def test_every_penalty_can_be_asked_of_a_student(name):
-    network = made(DistillObjective(**{name: 1.0}))
-    output = network(tiny_images())
-    assert output.parts[name] >= 0
-    output.loss.backward()
+    parts = []
+    for weight in (1.0, 2.0):
+        torch.manual_seed(0)
+        network = made(DistillObjective(cls=0.0, patches=0.0, logits=0.0, **{name: weight}))
+        torch.manual_seed(1)
+        output = network(tiny_images())
+        assert torch.equal(output.loss.detach(), output.parts[name]), "nothing else is asked"
+        output.loss.backward()
+        assert any(p.grad is not None and p.grad.any() for p in network.student.field.parameters())
+        parts.append(output.parts[name])
+    assert parts[0] > 0
+    torch.testing.assert_close(parts[1], 2 * parts[0])
 
 
 def test_problems_of_an_objective_are_reported_together():

@@ -9,13 +9,13 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from odevit import get_ode_model
-from odevit.analysis.significance import Share
+from odevit.analysis.significance import Share, ranking, side_of_chance
 from odevit.distill import Teacher
 from odevit.report import analyse
 from odevit.report.early_stopping import stopping_epoch
 from odevit.report.section import draw_all, plain, write_page
 from odevit.report.study import Study
-from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness, ranking, side_of_chance
+from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness
 from tests.model.zoo import make
 from tests.report.alone import pictures
 from tests.report.small import FEW, sample_of

@@ -14,6 +14,8 @@ PERCENTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
 """The middle 90% of a sample, and its median."""
 Z = 1.96
 """Standard errors on either side that hold 95% of a normal distribution."""
+CERTAIN = 3.0
+"""Standard errors beyond which a difference is real where several were looked at."""
 SHUFFLES = 10_000
 """Permutations behind a p-value."""
 
@@ -106,3 +108,22 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation | None:
     orders = torch.rand(SHUFFLES, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
     extreme = ((b[orders] @ a).abs() >= abs(r) - 1e-12).sum().item()
     return Correlation(r, (extreme + 1) / (SHUFFLES + 1), len(a))
+
+
+def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
+    """P(a > b) for a of these m and b of those n, ties counted half; None where either are missing.
+
+    1/2 says that they are alike; sqrt((m + n + 1) / (12 m n)) is the error then (Mann and Whitney).
+    """
+    m, n = len(these), len(those)
+    if not m or not n:
+        return None
+    below, not_above = (torch.searchsorted(those.sort().values, these, right=right) for right in (False, True))
+    value = (below + not_above).double().mean().item() / (2 * n)
+    return {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
+
+
+def side_of_chance(ranking: Mapping[str, float]) -> int:
+    """1 where a share of pairs is more than 1/2 by `CERTAIN` errors of chance, -1 where it is less, 0 in between."""
+    beyond = ranking["value"] - 0.5
+    return 0 if abs(beyond) <= CERTAIN * ranking["error"] else 1 if beyond > 0 else -1

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from odevit.analysis.significance import Share, paired_error
+from odevit.analysis.significance import CERTAIN, Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
 from odevit.report.page import mark_horizon, note, number, percent, share_of, span, words
@@ -23,8 +23,6 @@ FEWEST, MOST = 6, 64
 SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
 SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
 """How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
-CERTAIN = 3.0
-"""Standard errors beyond which a difference is real: three, for the two ways shown were picked from several."""
 ENOUGH = 0.005
 """Evaluations are enough when they, and every larger number tried, lose at most this much accuracy."""
 

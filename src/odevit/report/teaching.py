@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,11 +12,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.significance import Share, median, paired_error, quantiles
+from odevit.analysis.significance import Share, median, paired_error, quantiles, ranking, side_of_chance
 from odevit.distill.teacher import Teacher
 from odevit.look import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
 from odevit.model import Askable
-from odevit.report.dependence import CERTAIN
 from odevit.report.page import band, percent, share_of, small_share
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
@@ -272,25 +270,6 @@ def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
         if inside.any():
             rows.append({"low": low, "high": high, "images": int(inside.sum()), **counts})
     return rows
-
-
-def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
-    """P(a > b) for a of these m and b of those n, ties counted half; None where either are missing.
-
-    1/2 says that they are alike; sqrt((m + n + 1) / (12 m n)) is the error then (Mann and Whitney).
-    """
-    m, n = len(these), len(those)
-    if not m or not n:
-        return None
-    below, not_above = (torch.searchsorted(those.sort().values, these, right=right) for right in (False, True))
-    value = (below + not_above).double().mean().item() / (2 * n)
-    return {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
-
-
-def side_of_chance(ranking: Numbers) -> int:
-    """1 where a share of pairs is more than 1/2 by `CERTAIN` errors of chance, -1 where it is less, 0 in between."""
-    beyond = ranking["value"] - 0.5
-    return 0 if abs(beyond) <= CERTAIN * ranking["error"] else 1 if beyond > 0 else -1
 
 
 def draw_layers(by_token: Numbers) -> Figure:
