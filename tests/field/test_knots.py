@@ -252,8 +252,9 @@ def test_recomputed_steps_and_the_adjoint_give_the_same_gradients(kind):
     def gradients(**way):
         return torch.autograd.grad(solve(field, x, t1=T, **way).state.square().mean(), list(field.parameters()))
 
-    kept = gradients(solver="rk4", steps=24)
-    for a, b in zip(kept, gradients(solver="rk4", steps=24, checkpoint=True), strict=True):
+    steps = 96 if kind == "network" else 24  # which may turn 32 times on its way
+    kept = gradients(solver="rk4", steps=steps)
+    for a, b in zip(kept, gradients(solver="rk4", steps=steps, checkpoint=True), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
     if field.timetable.blend == "linear":
         adaptive = SOLVERS["dopri5"](rtol=1e-7, atol=1e-7)
