@@ -140,39 +140,9 @@ class OdeStudentConfig(EquationConfig):
                 "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        block = anatomy.where.blocks(vit)[0]
-        theirs = traits_of(block)
-        attention, options = self.attention or theirs.attention, self.attention_options
-        if options is None and attention == theirs.attention and isinstance(block, VectorField):
-            options = getattr(getattr(vit, "config", None), "attention_options", None)
-        # Queries and keys of other kinds can be neither normed nor turned.
-        able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
-        turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
-        blocks: dict[str, Any] = {
-            "attention": attention,
-            "attention_options": options,
-            "mlp_ratio": theirs.mlp_ratio or 4.0,
-            "norm": theirs.norm or "layer",
-            "bias": theirs.bias,
-            "activation": theirs.activation or "gelu",
-            "gated": theirs.gated,
-            "qk_norm": able and theirs.qk_norm,
-            "rope_theta": (turns and anatomy.theta) or 0.0,
-        }
-        blocks |= {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
+        blocks, steps = self._of_blocks(anatomy.where.blocks(vit)[0], vit, anatomy, heads), self.steps or anatomy.blocks
         placed = anatomy.rotary and not blocks["rope_theta"]
-        vectors, steps = self.vector_knots, self.steps or anatomy.blocks
-        if vectors == "blocks":
-            most = min(anatomy.blocks, steps)
-            vectors = most if most > self.knots and self.rank is None else None
-        many = {name: value for name, value in (("knots", self.knots), ("vector_knots", vectors)) if value is not None}
-        problems = [
-            f"{name}={value}, but the teacher has {anatomy.blocks} blocks; expected no more knots than blocks"
-            for name, value in many.items()
-            if isinstance(value, int) and value > anatomy.blocks
-        ]
-        if problems:
-            raise ConfigError("OdeStudentConfig", problems)
+        vectors = self._vector_knots(anatomy.blocks, steps)
         values: dict[str, Any] = blocks | {
             "steps": steps,
             "vector_knots": vectors,
@@ -199,6 +169,43 @@ class OdeStudentConfig(EquationConfig):
                 config.id2label = {int(number): str(name) for number, name in names.items()}
                 config.label2id = {name: number for number, name in config.id2label.items()}
         return config
+
+    def _of_blocks(self, block: nn.Module, vit: nn.Module, anatomy: Anatomy, heads: int) -> dict[str, Any]:
+        """What a block of the teacher decides where nothing else was asked for."""
+        theirs = traits_of(block)
+        attention, options = self.attention or theirs.attention, self.attention_options
+        if options is None and attention == theirs.attention and isinstance(block, VectorField):
+            options = getattr(getattr(vit, "config", None), "attention_options", None)
+        able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
+        turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
+        traits: dict[str, Any] = {
+            "attention": attention,
+            "attention_options": options,
+            "mlp_ratio": theirs.mlp_ratio or 4.0,
+            "norm": theirs.norm or "layer",
+            "bias": theirs.bias,
+            "activation": theirs.activation or "gelu",
+            "gated": theirs.gated,
+            "qk_norm": able and theirs.qk_norm,
+            "rope_theta": (turns and anatomy.theta) or 0.0,
+        }
+        return traits | {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
+
+    def _vector_knots(self, blocks: int, steps: int) -> int | None:
+        """How many knots the vectors have; more knots than the teacher has blocks are refused."""
+        vectors = self.vector_knots
+        if vectors == "blocks":
+            most = min(blocks, steps)
+            vectors = most if most > self.knots and self.rank is None else None
+        many = {"knots": self.knots, "vector_knots": vectors}
+        problems = [
+            f"{name}={count}, but the teacher has {blocks} blocks; expected no more knots than blocks"
+            for name, count in many.items()
+            if isinstance(count, int) and count > blocks
+        ]
+        if problems:
+            raise ConfigError("OdeStudentConfig", problems)
+        return None if vectors is None else int(vectors)
 
     def problems(self) -> list[str]:
         problems = super().problems()
