@@ -31,7 +31,7 @@ def main(out: str, run: str, data: str, *options: str) -> None:
     _, _, *words = shlex.split(json.loads((Path(run) / "record.json").read_text())["command"])
     words += [f"data.source={data}", f"data.cache={asked.get('cache', 'null')}", f"out={run}", "device=auto"]
     task = finished(compose_recipe(words))
-    model, device = task.network, task.place.device
+    model, device = task.network, task.process.device
     depth = model.depth
     if not isinstance(depth, EquilibriumDepth):
         sys.exit(f"{run} has depth {type(depth).__name__}; expected a deep equilibrium")

@@ -96,13 +96,13 @@ def main(out: str, *words: str) -> None:
         given = [word for word in words if not word.startswith("steps=")]
         task = DistillTask(compose_distillation([*given, f"out={folder}/run"]))
         task.folder.claim(task.recipe)
-        task.recipe = task.recipe.on(task.place.device.type)
+        task.recipe = task.recipe.on(task.process.device.type)
         task.build()
         trainer = make_trainer(task)
         trainer.create_optimizer()
         trainer.capture_all()
         rows = [profiled(trainer, part, way, count) for part in task.parts for way in chosen(part)]
-        facts = {"words": given, "batch": task.batches.batch_size, "device": device_name(task.place.device)}
+        facts = {"words": given, "batch": task.batches.batch_size, "device": device_name(task.process.device)}
     Path(out).write_text(json.dumps({**facts, "versions": versions(), "steps": rows}, indent=2) + "\n")
     for row in rows:
         print(f"{row['phase']:10s} {row['way']}: {row['ms']:.1f} ms, busy {row['busy_ms']:.1f} ms")

@@ -57,7 +57,7 @@ def main():
     out, *overrides = sys.argv[1:]
     recipe = compose_recipe(overrides)
     recipe.train.epochs = EPOCHS
-    device = ClassifierTask(recipe).place.device
+    device = ClassifierTask(recipe).process.device
     figures = {"command": " ".join(["python", *sys.argv]), "device": device_name(device), "versions": versions()}
     with tempfile.TemporaryDirectory() as folder:
         recipe.out = folder

@@ -8,7 +8,7 @@ from odevit.field import VectorField
 from odevit.solver import solve
 from odevit.train import TrainRecipe
 from odevit.train.life import compile_field
-from odevit.train.task import Place
+from odevit.train.task import Process
 
 
 @pytest.mark.parametrize("few_shapes", [False, True])
@@ -47,8 +47,8 @@ def test_of_few_shapes_each_is_compiled_by_itself():
 
 def test_the_batch_is_shared_by_processes_and_accumulation():
     recipe = TrainRecipe(batch_size=96, accumulate=2)
-    assert Place(torch.device("cpu"), rank=0, world=3).share(recipe) == 16
+    assert Process(torch.device("cpu"), rank=0, world=3).share(recipe) == 16
     with pytest.raises(
         ValueError, match=r"batch_size=96 cannot be cut into 10 equal parts \(2 accumulated x 5 processes"
     ):
-        Place(torch.device("cpu"), rank=0, world=5).share(recipe)
+        Process(torch.device("cpu"), rank=0, world=5).share(recipe)

@@ -23,7 +23,7 @@ from odevit.train.classifier import train_recipe
 from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
 from odevit.train.multirun import sweep
 from odevit.train.recipe import Recipe
-from odevit.train.task import Place
+from odevit.train.task import Process
 
 R = TypeVar("R", bound=Recipe)
 
@@ -61,7 +61,7 @@ def _chosen(words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: s
     """The recipe of the words and of what suits data and device; what was chosen is printed, by one process."""
     recipe, _, said = fitted(words, compose, verb)
     recipe.check()
-    if said and Place.here(recipe.device).is_main:
+    if said and Process.here(recipe.device).is_main:
         print(*said, sep="\n", flush=True)
     return recipe
 

@@ -39,7 +39,7 @@ def measure(task: ClassifierTask, images: int) -> dict[str, Any]:
 
     Training is not measured here: the record of the run has accuracy, time and parameters.
     """
-    model, device = task.network, task.place.device
+    model, device = task.network, task.process.device
     batches = list(evaluation_batches(task.data, "test", limit=images, device=device))
     first = first_batches(task.batches)
     with untouched(model):
@@ -158,7 +158,7 @@ def training_peak(task: ClassifierTask, batch: dict[str, Tensor]) -> int:
     way = task.network.way if task.network.depth.has_trajectory else None
     was_training = network.training
     network.train()
-    device, mixed = task.place.device, task.recipe.train.precision == "bf16"
+    device, mixed = task.process.device, task.recipe.train.precision == "bf16"
 
     def step() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):

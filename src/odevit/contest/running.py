@@ -208,17 +208,17 @@ def trained(recipe: Recipe, command: str) -> ClassifierTask:
 def finished(recipe: Recipe) -> ClassifierTask:
     """The task of a run that is over, with its weights."""
     task = begun(recipe)
-    load_model(task.network, str(recipe.folder / WEIGHTS), device=str(task.place.device))
+    load_model(task.network, str(recipe.folder / WEIGHTS), device=str(task.process.device))
     return task
 
 
 def begun(recipe: Recipe) -> ClassifierTask:
     """The task of a run as it is before its first update."""
     task = ClassifierTask(recipe)
-    task.recipe = recipe.on(task.place.device.type)
+    task.recipe = recipe.on(task.process.device.type)
     task.build()
     network: nn.Module = task.network
-    network.to(task.place.device).eval()
+    network.to(task.process.device).eval()
     return task
 
 

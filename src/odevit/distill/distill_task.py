@@ -51,10 +51,10 @@ def distill_recipe(
     if recipe.compare is not False:
         if not recipe.teacher:
             trained_part(task, "scratch")
-        if task.place.is_main:
+        if task.process.is_main:
             rows = comparison(folder)
             task.folder.own("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
-    if then is not None and task.place.is_main:
+    if then is not None and task.process.is_main:
         then(task)
     return folder
 
@@ -73,7 +73,7 @@ class DistillTask(TaughtTask):
         return self.student.depth.has_trajectory  # others may leave tokens or images out on the way
 
     def build(self) -> None:
-        recipe, device = self.recipe, self.place.device
+        recipe, device = self.recipe, self.process.device
         source = recipe.teacher or str(trained_part(self, "teacher"))
         set_seed(recipe.seed)
         # In single precision: half of it is for storage, and its states are what the student is measured by.
@@ -90,7 +90,7 @@ class DistillTask(TaughtTask):
         self.alignment = self._align(student.way.steps)
         features = None
         if recipe.features:
-            if self.place.world > 1:
+            if self.process.world > 1:
                 raise ValueError("features= are written by one process; leave them out, or run without torchrun")
             features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
         self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)
@@ -115,7 +115,7 @@ class DistillTask(TaughtTask):
         if recipe.train.compile is True:
             teacher.compile_blocks()
             self.network.compile_error()
-        if self.place.is_main:
+        if self.process.is_main:
             self.alignment.save(self.folder.own("alignment.json"))
             student.print_summary()
 
@@ -136,7 +136,7 @@ class DistillTask(TaughtTask):
                     self.network.meetings(way)
                 self.network(**two, way=ways[0])
             only_last = len(self.network.meetings(own)) == 1 < layers
-            if self.network.objective.path == "all" and only_last and self.place.is_main:
+            if self.network.objective.path == "all" and only_last and self.process.is_main:
                 evenly = len(self.network.meetings(own.but(steps=layers))) == layers
                 remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
                 print(
@@ -149,8 +149,8 @@ class DistillTask(TaughtTask):
         recipe, t = self.recipe, self.recipe.train
         if not recipe.phases or t.batch_size <= images:
             return recipe
-        size = max(1, images // t.accumulate // self.place.world) * t.accumulate * self.place.world
-        if self.place.is_main:
+        size = max(1, images // t.accumulate // self.process.world) * t.accumulate * self.process.world
+        if self.process.is_main:
             print(f"train.batch_size={size} instead of {t.batch_size}: there are {images} images to train on")
         return replace(recipe, train=replace(t, batch_size=size))
 
@@ -170,7 +170,7 @@ class DistillTask(TaughtTask):
     def _align(self, own: int) -> Alignment:
         """Measure how far each layer of the teacher moves its tokens, and align the student with it."""
         recipe, settings = self.recipe, self.recipe.alignment
-        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.place.device)
+        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.process.device)
         tokens = self.teacher.layout().cls if settings.tokens == "cls" else slice(None)
         # Some fused attentions turn NaN into numbers, and a student that starts as its teacher copies weights.
         if broken := [name for name, weight in self.teacher.named_parameters() if not weight.isfinite().all()]:
@@ -233,7 +233,7 @@ def comparison(folder: Path) -> list[dict[str, Any]]:
 
 def trained_part(task: DistillTask, part: str) -> Path:
     """The folder of the teacher or of the student from scratch; one that an interrupted run finished is reused."""
-    if task.place.is_main:
+    if task.process.is_main:
         task.folder.own(part)
     inner = part_recipe(task.recipe, part)
     if inner.data.share < 1:

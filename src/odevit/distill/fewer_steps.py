@@ -70,7 +70,7 @@ class FewerStepsTask(TaughtTask):
     network: FewerSteps
 
     def build(self) -> None:
-        recipe, device = self.recipe, self.place.device
+        recipe, device = self.recipe, self.process.device
         teacher: Any = load(recipe.teacher)
         teacher.requires_grad_(False).to(device)
         data = read_data(recipe, teacher.image_processor)
@@ -101,7 +101,7 @@ class FewerStepsTask(TaughtTask):
 
     def figures(self, score: Score) -> dict[str, Any]:
         figures = super().figures(score)
-        teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.place.device)
+        teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.process.device)
         # The same steps without learning, and the student in as many steps as its teacher.
         self.untaught = evaluate_batches(teacher, test, way=self.network.way).top1
         self.many = evaluate_batches(self.network, test, way=teacher.way).top1

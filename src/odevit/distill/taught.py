@@ -73,13 +73,13 @@ class TaughtTask(Task[DistillRecipe]):
         """The data with the teacher's answers as the labels of a split: accuracy there is agreement with it."""
         answers = [
             self.network.teacher.ask(batch["pixel_values"])[0].argmax(-1).cpu()
-            for batch in evaluation_batches(self.data, split, 128, device=self.place.device)
+            for batch in evaluation_batches(self.data, split, 128, device=self.process.device)
         ]
         relabelled: Any = {split: getattr(self.data, split).relabelled(torch.cat(answers))}
         return replace(self.data, **relabelled)
 
     def figures(self, score: Score) -> dict[str, Any]:
-        device = self.place.device
+        device = self.process.device
         self.teacher_score = evaluate_batches(
             self.network.teacher, evaluation_batches(self.data, "test", device=device)
         )

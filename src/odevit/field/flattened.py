@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from odevit.field.timetable import Place
+from odevit.field.timetable import Between
 
 Weights = Mapping[str, Tensor]
 """Weights of a module by their names in it."""
@@ -56,7 +56,7 @@ class FlatKnots:
         self.moved = Flattened(knots, changed) if changed else None
         self.added = Flattened(changes, changed) if changed else None
 
-    def __call__(self, place: Place, change: Place) -> dict[str, Tensor]:
+    def __call__(self, place: Between, change: Between) -> dict[str, Tensor]:
         """The weights at a place between the knots and one between the changes."""
         weights = {} if self.still is None else self.still.parts(self.still.between(*place))
         if self.moved is not None and self.added is not None:

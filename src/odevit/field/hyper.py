@@ -12,7 +12,7 @@ from odevit.field.change import Change
 from odevit.field.flattened import named_weights
 from odevit.field.knots import KnottedField
 from odevit.field.norm import time_features
-from odevit.field.timetable import Place, Timetable
+from odevit.field.timetable import Between, Timetable
 from odevit.field.vector_field import VectorField
 
 
@@ -72,7 +72,7 @@ class HyperField(KnottedField):
         # There is nothing between knots: a sum by a network of the time, and no lerp.
         return None
 
-    def _weights(self, place: Place, change: Place) -> dict[str, Tensor]:
+    def _weights(self, place: Between, change: Between) -> dict[str, Tensor]:
         weights = named_weights(self._knot(0))
         code = self.code(change[0] + change[1])  # the share of T that has passed: its two knots are 0 and T
         for part, basis in zip(code.unbind(), self.changes, strict=True):

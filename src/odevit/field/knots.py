@@ -14,7 +14,7 @@ from odevit.field.dynamics import Component, Dynamics, Field, with_push
 from odevit.field.flattened import FlatKnots, Weights, can_be_flattened, named_weights
 from odevit.field.kept import Kept, Made, in_transform, usable
 from odevit.field.reweighted import with_weights
-from odevit.field.timetable import Place, Timetable, skipping
+from odevit.field.timetable import Between, Timetable, skipping
 from odevit.field.vector_field import Branch, VectorField
 from odevit.tokens import Tokens
 
@@ -134,7 +134,7 @@ class KnottedField(Field):
                 made[key] = field
         return field
 
-    def _weights(self, place: Place, change: Place) -> dict[str, Tensor]:
+    def _weights(self, place: Between, change: Between) -> dict[str, Tensor]:
         weights = _between([named_weights(knot) for knot in self.knots[place[0] :][:2]], place[1])
         if self.changes:
             pair = [cast(Change, part).weights(weights) for part in self.changes[change[0] :][:2]]

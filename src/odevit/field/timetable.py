@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 BLENDS = ("linear", "constant")
-Place = tuple[int, float]
+Between = tuple[int, float]
 """k and w: a share w of the way from knot k to the next one."""
 
 
@@ -34,7 +34,7 @@ class Timetable:
         parts = max(1, knots - 1 if blend == "linear" else knots)
         return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
 
-    def __call__(self, t: float) -> Place:
+    def __call__(self, t: float) -> Between:
         share = t / self.horizon
         k = max(0, self.passed(t) - 1)
         if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:

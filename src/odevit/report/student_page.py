@@ -31,7 +31,7 @@ def write_report(task: DistillTask) -> Path:
     record = json.loads((folder / "record.json").read_text())
     sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Making()]
     with untouched(task.student):
-        sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.place.device)
+        sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.process.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
     numbers["alignment"]["images"] = min(recipe.alignment.images, len(task.data.train))
     numbers |= {

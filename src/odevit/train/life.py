@@ -38,34 +38,34 @@ def run(task: Task[Any], command: str = "") -> Path:
     """
     recipe = task.recipe
     recipe.check()
-    if recipe.train.seconds and task.place.world > 1:
+    if recipe.train.seconds and task.process.world > 1:
         raise ValueError("train.seconds is read off one clock, and each process has its own; use train.epochs here")
-    if task.place.is_main:
+    if task.process.is_main:
         task.folder.claim(recipe)
         print(f"recipe: {task.folder.path / RECIPE}", flush=True)
-    task.recipe = recipe.on(task.place.device.type)
-    if task.place.is_main and task.recipe != recipe:
+    task.recipe = recipe.on(task.process.device.type)
+    if task.process.is_main and task.recipe != recipe:
         print(_decided(recipe.train, task.recipe.train), flush=True)
     trainer = None
     try:
         task.build()
         task.rehearse()
-        if task.place.is_main:
+        if task.process.is_main:
             print(_sizes(task), flush=True)
         trainer = make_trainer(task)
-        if task.place.is_main and task.recipe.train.capture and not trainer.captures:
+        if task.process.is_main and task.recipe.train.capture and not trainer.captures:
             print(
                 "train.capture: batches of this model are computed in different ways, so none is replayed", flush=True
             )
         validation = _fit(task, trainer)
     except BaseException:
         # The next try must not stumble over a run that never began.
-        if task.place.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
+        if task.process.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
             task.folder.give_up()
             if (waiting := task.folder.path / ASIDE).exists():
                 print(f"what this run is to replace waits in {waiting}, until the run has been trained")
         raise
-    if task.place.is_main:
+    if task.process.is_main:
         task.folder.replaced()
         _finish(task, trainer, validation, command)
     trainer.accelerator.wait_for_everyone()
@@ -76,7 +76,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     """The Trainer of a task that was built, with everything that belongs to it."""
     recipe, folder, t = task.recipe, task.folder, task.recipe.train
     between = min(task.updates, t.evaluate_every * task.updates_per_epoch)
-    if task.place.is_main:
+    if task.process.is_main:
         for name in (CHECKPOINTS, "metrics.jsonl"):
             folder.own(name)
     checkpoints = folder.path / CHECKPOINTS
@@ -91,7 +91,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         lr_scheduler_kwargs={"num_cycles": t.cycles} if t.schedule == "cosine_with_restarts" else {},
         warmup_steps=round(t.warmup * task.updates),
         max_grad_norm=t.clip,
-        use_cpu=task.place.device.type == "cpu",
+        use_cpu=task.process.device.type == "cpu",
         seed=recipe.seed,
         logging_steps=t.log_every,
         # A loss that is not a number must be seen, not smoothed over; and looking for it waits for the device.
@@ -126,7 +126,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         ),
         *task.callbacks,
     ]
-    if "tensorboard" in recipe.loggers and task.place.is_main:
+    if "tensorboard" in recipe.loggers and task.process.is_main:
         from torch.utils.tensorboard import SummaryWriter
 
         # Left to itself the callback writes among the checkpoints, which are removed at the end.
@@ -144,7 +144,7 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
     """Train, or continue to train, to the end; gives the best score on the held-out split."""
     recipe = task.recipe
     checkpoint = last_complete(task.folder.path / CHECKPOINTS) if recipe.resume else None
-    if recipe.resume and task.place.is_main:
+    if recipe.resume and task.process.is_main:
         print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
     # With and without gradients, on knots and between, of all patches and of some: more kinds than torch expects.
     # A backward pass that gives its memory away runs once; a search for gradients runs it again and again.
@@ -162,7 +162,7 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
 
 def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command: str) -> None:
     """Take the best weights, read the test split once, and write everything down."""
-    recipe, folder, device = task.recipe, task.folder, task.place.device
+    recipe, folder, device = task.recipe, task.folder, task.process.device
     # The network that was trained, without what training put around it: graphs and compilation.
     trainer.captured = None
     for module in task.network.modules():
@@ -217,5 +217,5 @@ def _sizes(task: Task[Any]) -> str:
     data = task.data
     return (
         f"{count_parameters(task.model):,} parameters; {len(data.train):,} images to train on, "
-        f"{len(data.validation):,} held out, {len(data.test):,} to test on; {device_name(task.place.device)}"
+        f"{len(data.validation):,} held out, {len(data.test):,} to test on; {device_name(task.process.device)}"
     )

@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Recipe)
 
 
 @dataclass(frozen=True)
-class Place:
+class Process:
     """This process among the processes of a run, as torchrun numbers them."""
 
     device: torch.device
@@ -34,7 +34,7 @@ class Place:
     world: int = 1
 
     @classmethod
-    def here(cls, device: str) -> Place:
+    def here(cls, device: str) -> Process:
         """Read the environment; one process unless it says otherwise."""
         chosen = choose_device(device)
         if chosen.type == "cuda":
@@ -91,9 +91,9 @@ class Task(ABC, Generic[R]):
         """Load or make data, network, batches and sampler."""
 
     @cached_property
-    def place(self) -> Place:
+    def process(self) -> Process:
         """This process."""
-        return Place.here(self.recipe.device)
+        return Process.here(self.recipe.device)
 
     @property
     def model(self) -> Any:
@@ -155,12 +155,17 @@ class Task(ABC, Generic[R]):
 
     def make_batches(self, data: DataSet, **options: Any) -> None:
         """Shuffled, augmented batches of one size to train on, and those of the held-out split to select on."""
-        t, place = self.recipe.train, self.place
-        where: dict[str, Any] = {"device": place.device, "rank": place.rank, "world": place.world, "workers": t.workers}
+        t, process = self.recipe.train, self.process
+        where: dict[str, Any] = {
+            "device": process.device,
+            "rank": process.rank,
+            "world": process.world,
+            "workers": t.workers,
+        }
         with typed_as("train", ["batch_size"]):
             self.batches = make_batches(
                 data.train,
-                place.share(t),
+                process.share(t),
                 augmentation=self.recipe.data.augmentation,
                 mean=data.mean,
                 std=data.std,
