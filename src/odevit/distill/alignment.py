@@ -87,7 +87,7 @@ class Alignment:
         if count > steps:
             raise ValueError(
                 f"{count} checkpoints (the teacher's layers) do not fit into {steps} steps; "
-                f"take at least {count} steps, or match the last state alone (objective.path=last)"
+                f"take at least {count} steps, or match the last state alone (objective.path=last, with phases=none)"
             )
         indices: list[int] = []
         for number, fraction in enumerate(self.fractions):

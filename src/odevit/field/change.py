@@ -23,6 +23,7 @@ class Change(nn.Module):
 
     def __init__(self, field: VectorField, rank: int | None) -> None:
         super().__init__()
+        self.rank = rank
         for name, weight in named_weights(field).items():
             if weight.ndim == 1 or rank is None:
                 self.register_parameter(_key(name), nn.Parameter(torch.zeros_like(weight)))
@@ -32,6 +33,10 @@ class Change(nn.Module):
                 self.register_parameter(_key(name) + "_left", nn.Parameter(left))
                 right = weight.new_zeros(left.shape[1], columns)
                 self.register_parameter(_key(name) + "_right", nn.Parameter(right))
+
+    def describe(self) -> str:
+        """What it changes, in a few words."""
+        return {0: "norms and biases", None: "changes"}.get(self.rank, f"changes of rank {self.rank}")
 
     def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
         """What is added to the weights, by their names in the field; those that stay are left out."""

@@ -90,16 +90,10 @@ class KnottedField(Field):
         )
 
     def describe(self) -> str:
-        parts = {"knots": self.timetable, "changes": self.changing}
-        there = {kind: table for kind, table in parts.items() if len(table.times) > 1}
-        kinds: dict[str, list[str]] = {}
-        for kind, table in there.items():
-            kinds.setdefault(table.blend, []).append(f"{len(table.times)} {kind}")
-        through = " and ".join(f"{blend} through {' and '.join(found)}" for blend, found in kinds.items())
-        return (
-            f"{self._knot(0).describe('x; W(t)')}, W(t) {through or 'of one knot'} "
-            f"and held from t = {max(self.timetable.held_from, self.changing.held_from):g} on"
-        )
+        moving = [f"W(t) {self.timetable}"] if len(self.knots) > 1 else []
+        moving += [f"its {cast(Change, self.changes[0]).describe()} {self.changing}"] if self.changes else []
+        held = max(self.timetable.held_from, self.changing.held_from)
+        return ", ".join([self._knot(0).describe("x; W(t)"), *moving, f"held from t = {held:g} on"])
 
     def refusals(self, edges: Sequence[float]) -> list[str]:
         return skipping(self._tables, edges)

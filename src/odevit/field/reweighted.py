@@ -25,7 +25,7 @@ def with_weights(module: M, weights: Weights, prefix: str = "") -> M:
     if hasattr(module, "_packed_params"):
         raise ValueError(
             f"the weights of a quantised {type(module).__name__} are packed and cannot be blended; quantise a field "
-            "with one knot, or with blend='constant' and no changes of it"
+            "with knots=1 or blend='constant', and vector_knots=None"
         )
     copy = object.__new__(type(module))
     copy.__dict__.update(module.__dict__)

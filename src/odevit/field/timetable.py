@@ -42,6 +42,10 @@ class Timetable:
         # To twelve digits: a step that ends on a knot does so however its time was added up.
         return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
 
+    def __str__(self) -> str:
+        count = len(self.times)
+        return f"straight through {count} knots" if self.blend == "linear" else f"in {count} pieces"
+
     def passed(self, t: float) -> int:
         """How many knots have been passed: it differs between two times where the weights turn a corner, or jump."""
         return sum(time <= t / self.horizon + 1e-12 for time in self.times)
