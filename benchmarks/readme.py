@@ -197,6 +197,29 @@ def first_table() -> str:
     return table(head, rows)
 
 
+def replaced_table() -> str:
+    """What becomes of a ViT whose blocks were replaced by one equation, and of its answers in other ways."""
+    rows = []
+    for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
+        record, ways = read(name, "record.json"), read(name, "any_way-gpu.json")["ways"]
+        own = ways[0]
+
+        def asked(solver: str, steps: int, ways: list[dict[str, Any]] = ways) -> str:
+            return f"{next(way for way in ways if (way['solver'], way['steps']) == (solver, steps))['top1']:.1%}"
+
+        others = [asked("lie_trotter", 8), asked("lie_trotter", 64), asked("rk4", 12), asked("lie_trotter", 96)]
+        rows.append(
+            [
+                "CIFAR-100" if "cifar100" in name else "CIFAR-10",
+                f"{record['params'] / 1e6:.1f}M of {record['teacher']['params'] / 1e6:.1f}M",
+                f"{own['top1']:.1%} of {record['teacher_top1']:.1%}",
+                *others,
+            ]
+        )
+    head = ["in the place of a ViT", "parameters", "test top-1, 12 steps", "8 steps", "64 steps", "RK4", "8 x as far"]
+    return table(head, rows)
+
+
 def short_table() -> str:
     """The extremes, for the README."""
     reports = [read(record, "attractor.json") for record in COMPARED]
@@ -607,6 +630,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "adjoint_error": adjoint_table,
     "first": first_table,
+    "replaced": replaced_table,
     "records": records_table,
     "integration": short_table,
     "ways": lambda: ways_table(COMPARED),

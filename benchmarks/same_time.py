@@ -5,10 +5,10 @@
 
 equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, run once each, as one would who drops layers;
 pieces-K loops each of them over its share of the layers, Raptor's way. These have the same losses and phases, but are
-taught their own way only; paper is ODE-ViT's recipe, which has its own, and labels. Other keys go to every recipe. Runs are left in
-FOLDER/NAME/seed-S, with what they printed in log.txt, and those that are there are not made again: it can be stopped at
-any time, or asked for some `rows` first. Time is only the same for all if they are trained one by one or all at once:
-`processes` is 1, or as many as there are runs.
+taught their own way only; paper is ODE-ViT's recipe, which has its own, and labels. Other keys go to every recipe. Runs
+are left in FOLDER/NAME/seed-S, with what they printed in log.txt, and those that are there are not made again: it can
+be stopped at any time, or asked for some `rows` first. Time is only the same for all if they are trained one by one or
+all at once: `processes` is 1, or as many as there are runs.
 
 FOLDER/same_time.json has, of every row, parameters, evaluations, milliseconds taken in turns with the teacher's, top-1
 and agreement with the teacher, and what becomes of its answers in other ways on the first `images` of the test split.

@@ -180,7 +180,10 @@ DISTILL = RecipeVerb(
     "distill",
     distill,
     _show_comparison,
-    ("odevit distill teacher=FOLDER data=FOLDER", "odevit distill experiment=distill/digits student.steps=12 seed=1"),
+    (
+        "odevit distill teacher=FOLDER data=FOLDER knots=4 unlabelled=FOLDER",
+        "odevit distill experiment=distill/digits student.steps=12 seed=1",
+    ),
     DistillRecipe,
     "distill",
     compose_distillation,

@@ -24,7 +24,10 @@ from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choic
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
 DEFAULTS = {**OdeStudentConfig.equation_fields(), "horizon": None, "solver": None}
 StudentRecipe = make_dataclass("StudentRecipe", [(name, Any, default) for name, default in DEFAULTS.items()])
-StudentRecipe.__doc__ = "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`."
+StudentRecipe.__doc__ = (
+    "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`. `knots=4` is short "
+    "for student.knots=4."
+)
 
 
 @dataclass
