@@ -12,7 +12,7 @@ from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from odevit.bundled import bundled_models
 from odevit.cli import main, verb_of
 from odevit.cli.recipes import RecipeVerb
-from odevit.distill.distillation import DistillRecipe
+from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.report import coming_to_rest, dependence, smoothness, teaching
 from odevit.solver import SOLVERS
 from odevit.train.compose import compose_as
@@ -20,7 +20,11 @@ from tests.pictures import SHAPES, folder_of_shapes
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKING = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "records/README.md"]
+LINKING = [
+    *DOCS,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "records/README.md", "benchmarks/README.md")),
+    *sorted(ROOT.glob("checkpoints/*/README.md")),
+]
 USE = ROOT / "docs/use.md"
 SNIPPETS = [
     pytest.param(code, id=f"{path.name}-{number}")
@@ -47,8 +51,11 @@ def test_commands_are_understood(command):
     verb = verb_of(name)
     if isinstance(verb, RecipeVerb):
         words = [word for word in words if not word.startswith(("--", "hydra/")) and not word.endswith("=?")]
-        root = {"train": "recipe"}.get(name, name)
-        compose_as(verb.recipe, root, [word for word in words if "," not in word])
+        single = [word for word in words if "," not in word]
+        if name == "distill":
+            compose_distillation(single)
+        else:
+            compose_as(verb.recipe, {"train": "recipe"}.get(name, name), single)
     else:
         verb.parse(words)
 
