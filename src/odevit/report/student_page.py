@@ -37,10 +37,11 @@ def write_report(task: DistillTask) -> Path:
     numbers |= {
         "models": comparison(folder),
         "images": len(task.data.test),
-        "supervised": recipe.objective.cross_entropy > 0,
+        "supervised": task.labels > 0,
         "device": record["device"],
         "versions": record["versions"],
         "command": record["command"] or recipe.name,
+        "training": record["seconds"],
         "seconds": progress.numbers(),
     }
     figures = draw_all(sections, numbers, sample.pictures(SHOWN)) | {"curves": (folder / "curves.png").read_bytes()}

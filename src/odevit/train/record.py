@@ -31,7 +31,8 @@ def device_name(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({torch.get_num_threads()} threads)"
+    count = torch.get_num_threads()
+    return f"CPU ({count} thread{'s' * (count > 1)})"
 
 
 def make_record(
