@@ -89,8 +89,8 @@ class Making(Section):
     text = """
 {% call small() %}
 <code>{{ command }}</code><br>{{ device }}, {% if training is defined %}trained in {{ training | number(".0f") }} s,
-{% endif %}this page made in {{ seconds.total | number(".0f") }} s ({{ seconds.processor | number(".0f") }} s of processor
-time), seed {{ seed }}<br>
+{% endif %}this page made in {{ seconds.total | number(".0f") }} s
+({{ seconds.processor | number(".0f") }} s of processor time), seed {{ seed }}<br>
 {% for name, version in versions.items() %}{{ name }} {{ version }}{{ "" if loop.last else ", " }}{% endfor %}
 {% if sizes is defined %}<br>Every number on this page is in analysis.json beside it.{% endif %}
 {% endcall %}
