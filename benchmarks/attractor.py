@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from odevit.analysis.limits import Limits, measure_limits
 from odevit.analysis.rest import FAR, come_to_rest, measure_exponents
 from odevit.analysis.significance import paired_error
-from odevit.analysis.sweep import STEPS, Limits, Outcome, measure_limits, stretch_ways, sweep
+from odevit.analysis.sweep import STEPS, Outcome, stretch_ways, sweep
 from odevit.analysis.untouched import untouched
 from odevit.model import Askable, load
 from odevit.solver import Way

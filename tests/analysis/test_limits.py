@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.sweep import Limits, Outcome, measure_limits, stability_interval
+from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, stability_interval
+from odevit.analysis.sweep import Outcome
+from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
 from tests.report.small import Linear
 
@@ -47,6 +49,28 @@ def test_and_explicit_ones_diverge_beyond_it(solver):
     x0 = torch.ones(1, 1, 1, dtype=torch.float64)
     h = 1.05 * measure_limits(field, x0, x0).longest(solver)
     assert solve(field, x0, solver=solver, steps=400, t1=400 * h).state.abs().item() > 1e3
+
+
+class Slackening(Field):
+    """dx/dt = -l(t) x, l running straight from 6 to 2."""
+
+    def dynamics(self, x0):
+        return Dynamics({"linear": lambda x, t, _: -(6.0 - 4.0 * min(1.0, t / 4.0)) * x}, anchor=x0)
+
+
+def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
+    """At the end only the 2 is left, and the steps that it allows take Euler's method away before."""
+    field, x0 = Slackening(), torch.ones(1, 1, 1, dtype=torch.float64)
+    limits = measure_limits_on_the_way(field, x0, Way("rk4", 32, 4.0))
+    assert limits.on_the_way
+    assert limits.longest("euler") == pytest.approx(2 / 6, rel=1e-6)
+    at_the_end = measure_limits(field, x0, x0, 4.0).longest("euler")
+    assert at_the_end == pytest.approx(1.0, rel=1e-6)
+    farthest = [
+        max(state.abs().item() for state in solve(field, x0, solver="euler", steps=n, t1=4.0, save="all").states)
+        for n in (round(4.0 / limits.longest("euler")) + 1, round(4.0 / at_the_end) + 1)
+    ]
+    assert farthest[0] <= 1.0 < farthest[1]
 
 
 def test_outcomes_are_marked():

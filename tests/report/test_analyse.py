@@ -45,6 +45,13 @@ def restless(tmp_path_factory):
     return analyse(run, data=str(data), limit=7, sizes=FEW)
 
 
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory, data):
+    """Weights that move, and a velocity that fades: nothing is left of them at rest."""
+    options = {"knots": 2, "fade": 0.1, "leak": 0.0, "steps": 6}
+    return analyse(model_folder(tmp_path_factory.mktemp("moving"), **options), data=str(data), limit=6, sizes=FEW)
+
+
 NEW_SECTION = """
 from odevit.report import SECTIONS, Section
 
@@ -250,3 +257,15 @@ def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
     own = numbers["model"]["solver"]
     counted = [name for name in stable if name == own or make_solver(name).rests_with_equation]
     assert numbers["sweep"]["spreads"]["solvers"]["ways"] == len(counted) < len(stable)
+
+
+def test_what_moves_and_is_stopped_is_measured_on_its_way(moving, calm):
+    numbers, page = moving.numbers, (moving.folder / "report.html").read_text()
+    assert numbers["limits"]["on_the_way"]
+    assert "images to the horizon, for the equation changes with time, the largest eigenvalue" in " ".join(page.split())
+    assert "At rest, after eight horizons" not in page
+    assert ">at rest<" not in page
+    still, there = calm.numbers, (calm.folder / "report.html").read_text()
+    assert not still["limits"]["on_the_way"]
+    assert "At rest, after eight horizons" in there
+    assert ">at rest<" in there

@@ -65,10 +65,10 @@ def test_classes_are_bubbles_and_the_extreme_ones_have_names(count, named):
 
 def test_exponents_that_are_all_missing_or_all_alike():
     part = {"values": [None, None], "negative": share(0, 2)}
-    (axes,) = drawn(draw_exponents(part, part))
+    (axes,) = drawn(draw_exponents({"path": part, "rest": part}))
     assert not axes.patches
     part = {"values": [0.5, 0.5, -0.5], "negative": share(1, 3)}
-    (axes,) = drawn(draw_exponents(part, {**part, "values": [0.5, None, None]}))
+    (axes,) = drawn(draw_exponents({"path": part, "rest": {**part, "values": [0.5, None, None]}}))
     heights = [sum(bar.get_height() for bar in container) for container in axes.containers]
     assert heights == [3, 1], "every finite value stands in a bar"
     assert axes.get_legend().get_texts()[1].get_text() == "at rest (1 images)"

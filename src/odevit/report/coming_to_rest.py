@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,17 +48,18 @@ class Settling(Section):
     )
 
     text = """
-{% set path, rest = exponents.path, exponents.rest %}
+{% set path, rest, stopped = exponents.path, exponents.rest, exceptions.get("stopped") %}
 {% call picture("speed") %}Relative speed of the steps that the model takes, carried on to eight horizons;
 {{ speed.images | count }} images.{% endcall %}
 {% call picture("exponents") %}Largest exponent of {{ path.images | count }} images, for the steps that the model takes.
 Along the path it is the mean growth over a short time during which growth changes:
-{{ path.not_converged.value | percent }} of those values have not converged to a limit and say no more than that. At
-rest, after eight horizons, {{ rest.not_converged.value | percent }} have not.{% if rest.prolonged %}
-{{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}{% endcall %}
+{{ path.not_converged.value | percent }} of those values have not converged to a limit and say no more than that.
+{% if not stopped %}At rest, after eight horizons, {{ rest.not_converged.value | percent }} have
+not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}{% endif %}
+{% endcall %}
 {% call table("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time",
               "diverges at step") %}
-{% for name, part in (("along the path", path), ("at rest", rest)) %}
+{% for name, part in (("along the path", path), ("at rest", rest))[: 1 if stopped else 2] %}
 {{ row(name, part.negative | with_error, (part.mean | number) ~ " ± " ~ (part.mean_error | number),
        part.largest | number, part.not_converged.value | percent, part.positive.count,
        part.positive.lyapunov_time.median | number, part.positive.divergence_step.median | number) }}
@@ -68,7 +71,7 @@ The step is the first at which a disturbance has grown by e, if that is within t
 images; in the order in which the method finds them, which need not be that of their size before they have
 converged.{% endcall %}
 <h3>Exceptions</h3>
-{% if exceptions.get("stopped") %}
+{% if stopped %}
 <p>There is nothing to be an exception from: what is stopped has an exponent of 0.</p>
 {% elif not exceptions.count %}
 <p>There are none: every exponent at rest is negative.</p>
@@ -102,10 +105,12 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         exponents = numbers["exponents"]
+        # What is stopped neither grows nor dies out: its exponents at rest are 0, but for rounding.
+        parts = PARTS[:1] if numbers["exceptions"].get("stopped") else PARTS
         return {
             "speed": draw_speed(numbers["speed"]),
-            "exponents": draw_exponents(exponents["path"], exponents["rest"]),
-            "spectrum": draw_spectrum(exponents["spectrum"]),
+            "exponents": draw_exponents({part: exponents[part] for part, *_ in parts}),
+            "spectrum": draw_spectrum(exponents["spectrum"], parts),
         }
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
@@ -246,15 +251,17 @@ def draw_speed(speed: Numbers) -> Figure:
     return finish(figure, f"Speed of the state: {median[0]:.2g} at the start, {median[-1]:.1g} at t = {times[-1]:.3g}")
 
 
-def draw_exponents(path: Numbers, rest: Numbers) -> Figure:
-    """Histograms of the largest exponent along the path and at rest."""
+def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
+    """Histograms of the largest exponent, along the path and, unless it is left out, at rest."""
     figure, (axes,) = make_figure(3.6)
     groups = [
-        ([value for value in part["values"] if value is not None], name, colour)
-        for part, (_, name, colour) in zip((path, rest), PARTS, strict=True)
+        ([value for value in parts[part]["values"] if value is not None], name, colour)
+        for part, name, colour in PARTS
+        if part in parts
     ]
-    everything = [0.0, *groups[0][0], *groups[1][0]]
-    edges = list(np.linspace(min(everything), max(everything), 50))
+    everything = [0.0, *chain.from_iterable(values for values, _, _ in groups)]
+    low, high = min(everything), max(everything)
+    edges = list(np.linspace(low, high, 50))
     for values, name, colour in groups:
         if values:
             axes.hist(values, bins=edges, color=colour, alpha=0.65, label=f"{name} ({len(values):,} images)")
@@ -265,15 +272,17 @@ def draw_exponents(path: Numbers, rest: Numbers) -> Figure:
     axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
     axes.grid(alpha=0.3, axis="y")
     axes.set_ylim(top=1.3 * axes.get_ylim()[1])
-    along, at_rest = (percent(part["negative"]["value"]) for part in (path, rest))
-    return finish(figure, f"Negative for {along} along the path, {at_rest} at rest")
+    room = 0.2 * (high - low) or 1.0  # on either side of 0, for the words
+    axes.set_xlim(min(low, -room), max(high, room))
+    shares = [f"{percent(parts[part]['negative']['value'])} {name}" for part, name, _ in PARTS if part in parts]
+    return finish(figure, f"Negative for {', '.join(shares)}")
 
 
-def draw_spectrum(spectrum: Numbers) -> Figure:
+def draw_spectrum(spectrum: Numbers, parts: Sequence[tuple[str, str, str]] = PARTS) -> Figure:
     """The leading exponents of a handful of images, a line each."""
-    figure, columns = make_figure(3.2, 2, sharey=True)
+    figure, columns = make_figure(3.2, len(parts), sharey=True)
     order = range(1, spectrum["k"] + 1)
-    for axes, (part, name, colour) in zip(columns, PARTS, strict=True):
+    for axes, (part, name, colour) in zip(columns, parts, strict=True):
         style = {"color": colour, "marker": "o", "markersize": 5, "linewidth": 1, "alpha": 0.8}
         for values, converged in zip(spectrum[part]["values"], spectrum[part]["converged"], strict=True):
             axes.plot(order, numbers_of(values), **style, markerfacecolor=colour if converged else "white")

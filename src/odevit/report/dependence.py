@@ -52,9 +52,11 @@ the solver's stability limit, where the error is the solver's and not the model'
 counted.{% endcall %}
 {% call small() %}
 {% if limits.radius is none %}
-No stability limits: the states at rest are not finite numbers.
+No stability limits: the states are not finite numbers.
 {% else %}
-Stability limits. Where {{ limits.images }} images have come to rest, the largest eigenvalue of df/dx has the size
+Stability limits. {% if limits.on_the_way | default(false) -%}
+On the way of {{ limits.images }} images to the horizon, for the equation changes with time,
+{%- else -%}Where {{ limits.images }} images have come to rest,{%- endif %} the largest eigenvalue of df/dx has the size
 {{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
 step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential
 methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues and a rule

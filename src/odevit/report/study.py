@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way
 from odevit.analysis.rest import FAR, Maximal, measure_exponents
 from odevit.analysis.significance import Share
-from odevit.analysis.sweep import Limits, Outcome, measure_limits, step_ways, stretch_ways, sweep
+from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
 from odevit.data import Batches, DataSet, make_batches
 from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
@@ -42,7 +43,7 @@ class Sizes:
     solvers: int = 150
     """Other solvers, and the grid of horizons by steps."""
     limits: int = 16
-    """Eigenvalues at rest, for the stability limits."""
+    """Eigenvalues, for the stability limits."""
     groups: int = 64
     """Exponents by kind of token."""
     radius: int = 64
@@ -239,8 +240,13 @@ class Study:
 
     @cached_property
     def limits(self) -> Limits:
-        """Stability limits of the solvers, from the eigenvalues where a few images have come to rest."""
-        x0 = self.sample.start(self.sizes.limits)
+        """Stability limits of the solvers, from the eigenvalues where a few images have come to rest.
+
+        Where weights move, or velocities fade, from those on the way there: at rest nothing is left of them.
+        """
+        x0, field = self.sample.start(self.sizes.limits), self.model.field
+        if field.autonomous_from > 0:
+            return measure_limits_on_the_way(field, x0, self.way)
         return measure_limits(self.model.field, self.passage.rest[0][: len(x0)], x0, self.way.horizon)
 
     @cached_property

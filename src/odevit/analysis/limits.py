@@ -1,0 +1,113 @@
+"""h |lambda| < z: how long the steps of a solver may be, by the eigenvalues of df/dx."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from odevit.analysis.linearisation import jacobian
+from odevit.analysis.sweep import Outcome
+from odevit.analysis.untouched import measurable
+from odevit.field.dynamics import Field
+from odevit.objectives.vectors import norms, random_normal, units
+from odevit.solver import AdaptiveSolver, Multistep, RungeKutta, Tableau, Way, make_solver, solve
+from odevit.tokens import Tokens
+
+ON_THE_WAY = 12
+"""At how many times, at most, the eigenvalues of a field that changes with time are measured."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """h < z / |lambda|: the longest stable step of each solver.
+
+    lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, or, where the field changes
+    with time, on their way; z is the end of the interval of absolute stability: 2 for Euler, midpoint and Heun, 2.785
+    for RK4, 1 and 6/11 for methods with memory of order 2 and 3. That is exact for a real lambda and a rule of thumb
+    otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of the remainder limit
+    them, and z = 2 is on the safe side for those that have no memory. Adaptive solvers choose a stable step themselves.
+
+    Args:
+        radius: |lambda| of the whole field.
+        forcing: |lambda| without the leak.
+        images: how many were measured; both numbers are the largest among them.
+        on_the_way: whether they are the largest on the way from 0 to T, and not at rest.
+    """
+
+    radius: float
+    forcing: float
+    images: int
+    on_the_way: bool = False
+
+    def longest(self, solver: str) -> float:
+        """The longest stable step of a solver; infinite for an adaptive one."""
+        method = make_solver(solver)
+        if isinstance(method, AdaptiveSolver):
+            return float("inf")
+        if isinstance(method, RungeKutta):
+            return stability_interval(method.tableau) / max(self.radius, 1e-12)
+        if isinstance(method, Multistep):
+            return method.interval / max(self.forcing if method.solves_leak else self.radius, 1e-12)
+        return 2.0 / max(self.forcing, 1e-12)
+
+    def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The same outcomes, marked as stable where the step is within the limit."""
+        return [replace(outcome, stable=outcome.way.step < self.longest(outcome.way.name)) for outcome in outcomes]
+
+
+def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Limits:
+    """|lambda| = lim |J^n v|^{1/n} at rest points, with and without the leak; the largest over the images.
+
+    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: used as the
+    limit it would refuse steps that are stable.
+
+    Args:
+        field: f.
+        rest: states where trajectories came to rest.
+        x0: where those started.
+        t: the time, for a field that depends on it.
+    """
+    dynamics = measurable(field, x0)
+    whole = _spectral_radius(lambda x: dynamics(x, t), rest)
+    forcing = _spectral_radius(lambda x: dynamics.forcing(x, t), rest) if dynamics.leak else whole
+    return Limits(whole.max().item(), forcing.max().item(), len(rest))
+
+
+@torch.no_grad()
+def measure_limits_on_the_way(field: Field, x0: Tokens, way: Way) -> Limits:
+    """The largest |lambda| along trajectories to T: how stiff a field is that changes with time no one state tells.
+
+    At up to `ON_THE_WAY` steps, and at the end.
+    """
+    path = solve(field, x0, solver=way.solver, steps=way.steps, t1=way.horizon, save="all", grid=way.grid)
+    seen = sorted({*range(0, way.steps, -(-way.steps // ON_THE_WAY)), way.steps})
+    found = [measure_limits(field, path.states[n], x0, path.times[n]) for n in seen]
+    # As tensors: the largest of numbers, one of which is NaN, is NaN.
+    radius, forcing = torch.tensor([[each.radius, each.forcing] for each in found]).amax(dim=0).tolist()
+    return Limits(radius, forcing, len(x0), on_the_way=True)
+
+
+@functools.cache
+def stability_interval(tableau: Tableau) -> float:
+    """The largest z < 100 with |R(-y)| <= 1 for all y in [0, z], R(y) = 1 + y b^T (1 - y A)^{-1} 1, within 1e-4."""
+    y = -torch.arange(0, 100, 1e-4, dtype=torch.float64)
+    slopes: list[Tensor] = []
+    for weights in tableau.a:
+        slopes.append(1.0 + y * sum(w * k for w, k in zip(weights, slopes, strict=True)))
+    growth = 1.0 + y * sum(w * k for w, k in zip(tableau.b, slopes, strict=True))
+    unstable = (growth.abs() > 1.0 + 1e-12).nonzero()
+    return -y[unstable[0] - 1].item() if len(unstable) else 100.0
+
+
+@torch.no_grad()
+def _spectral_radius(velocity: Callable[[Tensor], Tensor], x: Tensor, iterations: int = 40) -> Tensor:
+    """Growth of a vector under the Jacobian, averaged over half of the iterations: that captures a complex pair too."""
+    v, growth, (push, _) = random_normal(x.shape, seed=0).to(x), [], jacobian(velocity, x.detach())
+    for _ in range(iterations):
+        v = push(units(v))
+        growth.append(norms(v).clamp_min(1e-30).log())
+    return torch.stack(growth[iterations // 2 :]).mean(dim=0).exp()
