@@ -464,9 +464,15 @@ def breaking_table() -> str:
         for way in others:
             cells.setdefault(way["solver"], []).append(f"{way['steps']}: {way['top1']:.1%}")
         rows.append([f"{name}, {own['top1']:.1%}", *(", ".join(found) for found in cells.values())])
+        limits = json.loads((ROOT / f"{BREAKING[name]}limits-cpu.json").read_text())
+        fewest = [limits["fewest_steps"].get(solver, "-") for solver in cells]
+        rows.append(
+            [f"stable by \\|λ\\| = {limits['radius']:.1f}", *(f"from {n} on" if n != "-" else n for n in fewest)]
+        )
     first = next(iter(reports.values()))
     head = ["steps: top-1", *dict.fromkeys(way["solver"] for way in first["ways"][1:])]
-    return table(head, rows) + f"\n\nThe first {first['ways'][0]['images']:,} test images, {device(first)}."
+    note = f"The first {first['ways'][0]['images']:,} test images, {limits['images']} for λ, {device(first)}."
+    return table(head, rows) + "\n\n" + note
 
 
 def knot_places_table() -> str:

@@ -265,13 +265,13 @@ def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
     for values, name, colour in groups:
         if values:
             axes.hist(values, bins=edges, color=colour, alpha=0.65, label=f"{name} ({len(values):,} images)")
-            axes.legend(frameon=False, loc="upper left", ncols=2)
     axes.axvline(0.0, color="black", linewidth=1.2)
     for word, shift, side in (("grows →", 4, "left"), ("← dies out", -4, "right")):
         note(axes, word, (0.0, 0.9), (shift, 0), xycoords=("data", "axes fraction"), fontsize=9, ha=side)
     axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
     axes.grid(alpha=0.3, axis="y")
-    axes.set_ylim(top=1.3 * axes.get_ylim()[1])
+    axes.set_ylim(top=1.2 * axes.get_ylim()[1])
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     room = 0.2 * (high - low) or 1.0  # on either side of 0, for the words
     axes.set_xlim(min(low, -room), max(high, room))
     shares = [f"{percent(parts[part]['negative']['value'])} {name}" for part, name, _ in PARTS if part in parts]

@@ -1,0 +1,46 @@
+"""How long may the steps of a student be? The largest eigenvalue of df/dx on its way, and what it allows each solver.
+
+    python -m benchmarks.limits OUT.json MODEL DATA [images=16] [cache=FOLDER]
+
+On the first images of the test split, at every step of the student's own way: `odevit.analysis.limits`. With |lambda|
+there stand the longest stable step and the fewest steps to the horizon, solver by solver.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from odevit.analysis.limits import measure_limits_on_the_way
+from odevit.analysis.untouched import untouched
+from odevit.model import load
+from odevit.train.record import device_name, versions
+from odevit.train.splits import choose_device, data_of, evaluation_batches
+
+SOLVERS = ("rk4", "midpoint", "heun", "euler")
+"""Whose limit is an interval of absolute stability; splittings and exponential methods have a rule of thumb."""
+
+
+def main(out: str, model: str, data: str, *options: str) -> None:
+    asked = dict(option.split("=", 1) for option in options)
+    images, device = int(asked.get("images", 16)), choose_device("auto")
+    student = load(model).to(device)
+    read = data_of(model, data, student, asked.get("cache"))
+    batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
+    with untouched(student):
+        limits = measure_limits_on_the_way(student.field, student.embed(batch["pixel_values"]), student.way)
+    longest = {solver: limits.longest(solver) for solver in SOLVERS}
+    facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": "test", "images": limits.images}
+    facts |= {"device": device_name(device), "versions": versions(), "radius": limits.radius, "longest_step": longest}
+    facts["fewest_steps"] = {solver: math.ceil(student.way.horizon / step) for solver, step in longest.items()}
+    Path(out).write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"|lambda| {limits.radius:.2f}", facts["fewest_steps"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
