@@ -71,7 +71,7 @@ def test_exponents_that_are_all_missing_or_all_alike():
     (axes,) = drawn(draw_exponents({"path": part, "rest": {**part, "values": [0.5, None, None]}}))
     heights = [sum(bar.get_height() for bar in container) for container in axes.containers]
     assert heights == [3, 1], "every finite value stands in a bar"
-    assert axes.get_legend().get_texts()[1].get_text() == "at rest (1 images)"
+    assert axes.figure.legends[0].get_texts()[1].get_text() == "at rest (1 images)"
 
 
 def test_a_spectrum_is_hollow_where_it_has_not_converged():
