@@ -1,6 +1,7 @@
 """A folder is complete in itself: weights, config, processor; nothing is fetched, nothing is guessed."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -172,12 +173,21 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_a_checkpoint_with_other_knots_is_refused(tmp_path):
+    """In one sentence: the list of weights that transformers prints says that it can be ignored."""
+    said, logger = [], logging.getLogger("transformers.modeling_utils")
+    heard = logging.Handler()
+    heard.emit = lambda record: said.append(record.getMessage())
+    logger.addHandler(heard)
     for saved, wanted in ((2, 1), (1, 2), (2, 3)):
         tiny_model(knots=saved, steps=4).save_pretrained(tmp_path)
         with pytest.raises(
             ValueError, match=rf"another number of knots than the configuration, which has knots={wanted}"
         ):
             OdeViTForImageClassification.from_pretrained(tmp_path, knots=wanted)
+    assert said == []
+    OdeViTForImageClassification.from_pretrained(tmp_path, num_labels=3, ignore_mismatched_sizes=True)
+    logger.removeHandler(heard)
+    assert any("LOAD REPORT" in each for each in said), "a new head is mentioned"
 
 
 def test_knots_begin_as_one_and_come_back_as_they_were(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +28,12 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
 
     `other_head` says that another number of labels was asked for: then weights of another shape are no damage.
     """
+    report = logging.getLogger("transformers.modeling_utils")
     try:
         with hub(bundled_or(source)):
+            if not other_head:
+                # Whoever loads says in a sentence what does not fit; its list says that it can be ignored.
+                report.addFilter(_is_no_list)
             yield
     except OSError as error:  # transformers and the hub have many words for what is not there
         raise ValueError(f"the model {str(source)!r} was not found: {' '.join(str(error).split())}") from error
@@ -42,6 +47,12 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
             if other_head:
                 remedy = "For a new head (num_labels=...), pass ignore_mismatched_sizes=True"
         raise ValueError(f"the model {source} cannot be read: {why}. {remedy}") from error
+    finally:
+        report.removeFilter(_is_no_list)
+
+
+def _is_no_list(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
 
 
 def refuse_nan(model: nn.Module, source: object) -> None:
