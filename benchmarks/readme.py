@@ -18,6 +18,7 @@ PAGES = (
     "README.md",
     "docs/results.md",
     "docs/distillation.md",
+    "docs/students.md",
     "docs/systems.md",
     "docs/solvers.md",
     "docs/limits.md",
@@ -53,7 +54,7 @@ BREAKING = {
 TRAINED = {
     "knots4-pooled": "1,111 s of half an H200",
     "knots2-pooled": "1,111 s of half an H200",
-    "knots1-pooled": "20,000 updates, 421 s of an H200",
+    "knots1-pooled": "421 s of an H200",
     "cifar10-knots2": "1,196 s of a quarter of an H200",
 }
 """How long students were trained, by the end of their name, and on how much of a GPU: records/README.md."""
@@ -202,22 +203,14 @@ def replaced_table() -> str:
     rows = []
     for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
         record, ways = read(name, "record.json"), read(name, "any_way-gpu.json")["ways"]
-        own = ways[0]
-
-        def asked(solver: str, steps: int, ways: list[dict[str, Any]] = ways) -> str:
-            return f"{next(way for way in ways if (way['solver'], way['steps']) == (solver, steps))['top1']:.1%}"
-
-        others = [asked("lie_trotter", 8), asked("lie_trotter", 64), asked("rk4", 12), asked("lie_trotter", 96)]
+        top1 = {(way["solver"], way["steps"]): f"{way['top1']:.1%}" for way in ways}
+        data, knots = name.removeprefix("distill-dinov2s-").removesuffix("-pooled").split("-knots")
+        size, own = f"{record['params'] / 1e6:.1f}M", [top1["lie_trotter", n] for n in (12, 8, 64)]
         rows.append(
-            [
-                "CIFAR-100" if "cifar100" in name else "CIFAR-10",
-                f"{record['params'] / 1e6:.1f}M of {record['teacher']['params'] / 1e6:.1f}M",
-                f"{own['top1']:.1%} of {record['teacher_top1']:.1%}",
-                *others,
-            ]
+            [data.replace("cifar", "CIFAR-"), knots, size, f"{record['teacher_top1']:.1%}", *own, top1["rk4", 12]]
         )
-    head = ["in the place of a ViT", "parameters", "test top-1, 12 steps", "8 steps", "64 steps", "RK4", "8 x as far"]
-    return table(head, rows)
+    ways_shown = ["top-1: the equation, 12 steps", "8 steps", "64 steps", "12 steps of RK4"]
+    return table(["in the place of a ViT", "knots", "parameters", "top-1: the ViT", *ways_shown], rows)
 
 
 def short_table() -> str:
@@ -421,7 +414,7 @@ def any_way_table() -> str:
 
 
 def knots_table() -> str:
-    """What a number of knots costs, with today's recipe."""
+    """What a number of knots costs, and what it keeps of a teacher."""
     rows = []
     for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
         record = read(name, "record.json")
@@ -435,23 +428,29 @@ def knots_table() -> str:
             top1 + (f" ± {100 * spread:.2f}" if spread else ""),
         ]
         row += [f"{record['teacher_top1']:.2%}", kept, f"{record['agreement']:.2%}"]
-        rows.append([*row, next(text for end, text in TRAINED.items() if name.endswith(end))])
+        trained = next(text for end, text in TRAINED.items() if name.endswith(end))
+        rows.append([*row, f"{updates_of(name):,} updates, {trained}"])
     head = ["knots", "data", "parameters", "top-1", "its teacher's", "kept", "agreement", "training, a run"]
     return table(head, rows)
 
 
+def updates_of(name: str) -> int:
+    """How many updates the first seed of a record had."""
+    lines = (ROOT / f"records/{name}/seed0-metrics.jsonl").read_text().splitlines()
+    return int(json.loads(lines[-1])["step"])
+
+
 def pooled_table() -> str:
-    """What letting go of the layers brought, and how many updates each had."""
+    """What today's phases brought, and how many updates each had."""
 
     def cell(name: str) -> str:
-        record = read(f"distill-dinov2s-cifar100-{name}", "record.json")
-        lines = (ROOT / f"records/distill-dinov2s-cifar100-{name}/seed0-metrics.jsonl").read_text().splitlines()
-        first = record["seeds"][0]
-        return f"{first['top1']:.2%}, {first['agreement']:.2%}, {json.loads(lines[-1])['step']:,}"
+        first = read(f"distill-dinov2s-cifar100-{name}", "record.json")["seeds"][0]
+        updates = updates_of(f"distill-dinov2s-cifar100-{name}")
+        return f"{first['top1']:.2%}, {first['agreement']:.2%}, {updates:,}"
 
     rows = [[str(k), cell(f"knots{k}"), cell(f"knots{k}-pooled")] for k in (4, 2, 1)]
     what = "top-1, agreement, updates"
-    return table(["knots", f"layers to the end: {what}", f"let go of: {what}"], rows) + "\n\nSeed 0 of each."
+    return table(["knots", f"earlier phases: {what}", f"today's: {what}"], rows) + "\n\nSeed 0 of each."
 
 
 def breaking_table() -> str:
@@ -501,21 +500,22 @@ def blends_table() -> str:
 def unseen_table() -> str:
     """Agreement on images that a student has seen, on held-out ones and on test images."""
     asked = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
-    rows = [
-        [
-            f"`{name.removeprefix('distill-dinov2s-')}`",
-            *(
-                f"{part['agreement']:.1%} ± {100 * part['error']:.1f}, {part['kl']:.2f}, {part['path']:.2f}, "
-                + (f"{part['pooled']:.2f}" if "pooled" in part else "-")
-                for part in (report["splits"][split] for split in ("train", "validation", "test"))
-            ),
-        ]
-        for name, report in asked.items()
-    ]
+    rows = []
+    for name, report in asked.items():
+        splits = [report["splits"][split] for split in ("train", "validation", "test")]
+        agreed = [f"{part['agreement']:.1%} ± {100 * part['error']:.1f}" for part in splits]
+        errors = [f"{splits[-1][part]:.2f}" if part in splits[-1] else "-" for part in ("path", "pooled")]
+        rows.append([f"`{name.removeprefix('distill-dinov2s-')}`", *agreed, *errors])
     first = next(iter(asked.values()))
-    note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}."
-    what = "agreement, KL, errors of the states and of what the head is given"
-    head = [what, "training images", "held-out images", "test images"]
+    note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}. -: not measured."
+    errors_of = ["error of the states", "of what the head is given"]
+    head = [
+        "agreement on",
+        "training images",
+        "held-out images",
+        "test images",
+        *(f"{part}, test" for part in errors_of),
+    ]
     return table(head, rows) + "\n\n" + note
 
 
