@@ -78,7 +78,7 @@ def test_snippets_run(code):
 
 
 def test_the_page_for_the_first_hour_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """As printed, but for the length of trainings, in a folder with the pictures and the ViT that the page speaks of."""
+    """As printed, but for how long is trained, in a folder with the pictures and the ViT that the page speaks of."""
     monkeypatch.chdir(tmp_path)
     folder_of_shapes(Path("pictures"), 8, SHAPES[:3])
     shape = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}

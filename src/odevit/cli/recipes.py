@@ -80,12 +80,14 @@ class RecipeVerb(Verb):
         root: the file that its defaults are in.
         compose: words to a recipe.
         sweep: what --multirun does with the words, if anything.
+        given: words with which keys have other defaults, which the help then lists as well.
     """
 
     recipe: type[Recipe]
     root: str
     compose: Callable[[Sequence[str]], Recipe]
     sweep: Callable[[Sequence[str]], None] | None = None
+    given: tuple[str, ...] = ()
 
     def run(self, words: Sequence[str]) -> None:
         groups = [word.removesuffix("=?") for word in words if word.endswith("=?")]
@@ -125,9 +127,18 @@ class RecipeVerb(Verb):
                 ],
                 [f"Keys, as odevit {self.name} has them without any:", keys],
                 ["", nested],
+                *([[f"With {' '.join(self.given)}:", [self._otherwise(default)]]] if self.given else []),
             ],
             "examples": [*self.examples],
         }
+
+    def _otherwise(self, default: Recipe) -> list[str]:
+        """Which keys have other values in the recipe of the `given` words, and which."""
+        own, other = flat(default), flat(self.compose(self.given))
+        said = {word.partition("=")[0] for word in self.given} | {"name", "data.source", "phases"}
+        changed = [f"{key}={_shown(value)}" for key, value in other.items() if value != own[key] and key not in said]
+        phases = getattr(self.compose(self.given), "phases", None)
+        return ["otherwise", " ".join([*(["phases=default"] if phases else []), *changed])]
 
 
 def flat(values: Any) -> dict[str, Any]:
@@ -181,10 +192,11 @@ DISTILL = RecipeVerb(
     distill,
     _show_comparison,
     (
-        "odevit distill teacher=FOLDER data=FOLDER knots=4 unlabelled=FOLDER",
+        "odevit distill teacher=FOLDER data=FOLDER knots=4",
         "odevit distill experiment=distill/digits student.steps=12 seed=1",
     ),
     DistillRecipe,
     "distill",
     compose_distillation,
+    given=("teacher=FOLDER", "data=FOLDER"),
 )
