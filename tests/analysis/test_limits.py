@@ -73,6 +73,11 @@ def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     assert farthest[0] <= 1.0 < farthest[1]
 
 
+def test_the_stricter_of_two_limits():
+    on_the_way, at_rest = Limits(4.0, 1.0, 8, on_the_way=True), Limits(3.0, 2.0, 8)
+    assert on_the_way.and_those_of(at_rest) == Limits(4.0, 2.0, 8, on_the_way=True)
+
+
 def test_outcomes_are_marked():
     limits = Limits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]

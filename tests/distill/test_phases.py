@@ -379,6 +379,17 @@ def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
         assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
 
 
+def test_the_own_way_may_have_fewer_steps_than_the_teacher_layers(vit, tmp_path):
+    """Where only others are drawn, in which every layer is met."""
+    few = ["student.steps=2", "student.vector_knots=null", "student.init=spectral", "train.steps=[3]"]
+    words = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.meeting=nearest", *few]
+    task = DistillTask(compose_distillation([*words, f"out={tmp_path / 'run'}", "device=cpu"]))
+    task.folder.claim(task.recipe)
+    task.recipe = task.recipe.on("cpu")
+    task.build()
+    task.rehearse()
+
+
 def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
     """The folders that it names are the same ones, and a name that means another folder there is another recipe."""
     (tmp_path / "a" / "more").mkdir(parents=True)

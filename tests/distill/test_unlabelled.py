@@ -40,8 +40,29 @@ def test_what_is_hidden_is_no_picture(tmp_path):
         save_pictures(tmp_path / "pets" / name, 12, 10)
         save_pictures(tmp_path / "pets" / name / ".thumbnails", 1, 20)
         (tmp_path / "pets" / name / "._1.png").write_text("no picture")
+        (tmp_path / "pets" / name / "._captions.parquet").write_text("no table")
     assert sum(map(len, find_source(tmp_path / "pets").parts.values())) == 24
     assert len(find_pictures([tmp_path / "pets"]).parts["unlabelled"]) == 24
+
+
+def test_they_have_the_size_of_the_data(tmp_path):
+    data = load_data("digits", unlabelled=[save_pictures(tmp_path / "more", 3, 10)])
+    assert data.train.size == (8, 8)
+
+
+def test_statistics_of_a_stream_are_not_those_of_the_data(tmp_path, monkeypatch):
+    """Unlabelled images that do not fit make a stream of it all, of which a sample is measured; and that is kept."""
+    monkeypatch.setattr("odevit.data.images._SAMPLE", 4)
+    save_pictures(tmp_path / "data" / "train" / "cat", 12, 10)
+    save_pictures(tmp_path / "data" / "train" / "dog", 12, 20)
+    save_pictures(tmp_path / "data" / "test" / "dog", 1, 20)
+    more, cached = save_pictures(tmp_path / "more", 1, 30), {"image_size": 2, "cache": tmp_path / "cache"}
+    limit = {"resident_limit_gb": 25 * 3 * 4 / 2**30}
+    streamed = load_data(tmp_path / "data", unlabelled=[more], **cached, **limit)
+    resident, fresh = load_data(tmp_path / "data", **cached, **limit), load_data(tmp_path / "data", image_size=2)
+    assert isinstance(streamed.train, ImageStream)
+    assert isinstance(resident.train, Images)
+    assert resident.mean == fresh.mean
 
 
 def test_decoded_once_they_are_kept_with_the_data(tmp_path, monkeypatch):

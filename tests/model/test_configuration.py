@@ -50,14 +50,6 @@ def test_all_problems_are_reported_together():
         ({"knots": 3}, r"knots=3, but steps=2: some knots would be passed over; expected knots <= steps"),
         ({"vector_knots": 3}, r"vector_knots=3, but steps=2"),
         (
-            {"knots": 4, "blend": "constant", "steps": 4, "grid": "geometric:10"},
-            r"steps=4 from t=0 to t=.* would skip 1 of the 4 constant pieces of weights \(knots\)",
-        ),
-        (
-            {"knots": 4, "blend": "constant", "steps": 4, "knot_times": [0.0, 0.1, 0.2, 0.3]},
-            r"would skip 2 of the 4 constant pieces",
-        ),
-        (
             {"knots": 2, "knot_times": [0.5, 0.5]},
             r"knot_times=\[0.5, 0.5\]; expected 2 increasing shares of the horizon",
         ),

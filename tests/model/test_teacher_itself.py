@@ -211,6 +211,8 @@ def test_a_block_needs_no_norm_that_is_known_to_have_factors():
     weights = weights_of(block, scaled=True)
     assert torch.equal(weights["components.mlp.residual_scale"], torch.ones(32))
     assert "components.mlp.norm.weight" not in weights, "which is then said to be missing"
+    strange = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    assert weights_of(strange, scaled=True) == {}, "nothing of it is known"
 
 
 def test_what_was_given_up_is_told_knot_by_knot():

@@ -1,5 +1,9 @@
 """What a folder gets when nothing is said, and that whatever is said stands."""
 
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -11,6 +15,7 @@ from odevit.train.chosen import LARGEST, SIDES, by_data, fitted, halvings, image
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe, options, quoted
 from odevit.train.recipe import Recipe
+from tests.data.formats import drawn
 from tests.model.tiny import tiny_model
 from tests.pictures import SHAPES, folder_of_shapes
 
@@ -25,6 +30,19 @@ def shapes(tmp_path_factory):
 
 def words_of(facts, device="cpu", **given):
     return by_data(facts, Recipe(), given, device, "train")
+
+
+def test_small_row_groups_are_not_judged_by_the_first(tmp_path):
+    """Four small grey pictures, a row group of their own, and then what the others are like."""
+    encoded = []
+    for each in [drawn(8, 8, 1)] * 4 + [drawn(32, 32)] * 96:
+        file = BytesIO()
+        each.save(file, "PNG")
+        encoded.append({"bytes": file.getvalue(), "path": None})
+    table = pa.table({"image": encoded, "label": [0, 1] * 50})
+    pq.write_table(table, tmp_path / "train-00000-of-00001.parquet", row_group_size=4)
+    facts = facts_about(str(tmp_path))
+    assert (facts.side, facts.colour) == (32, True)
 
 
 def test_facts_are_counted_and_measured_without_decoding(shapes):

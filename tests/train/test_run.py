@@ -259,7 +259,21 @@ def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(tmp_
     recipe.model.knots, recipe.model.blend = 4, "constant"
     with pytest.raises(ConfigError, match=r"train.steps, .*, 2 steps, T = .*: steps=2 .* would skip 2 of the 4"):
         train_recipe(recipe)
+    for grid, times in (("geometric:10", None), (None, [0.0, 0.1, 0.2, 0.3])):
+        recipe = small(tmp_path, steps=[])
+        recipe.model.knots, recipe.model.blend, recipe.model.steps = 4, "constant", 4
+        recipe.model.grid, recipe.model.knot_times = grid, times
+        with pytest.raises(ConfigError, match=r"its own way, .*, 4 steps, .* would skip . of the 4 constant pieces"):
+            train_recipe(recipe)
     assert not tmp_path.exists()
+
+
+def test_an_adaptive_solver_needs_no_step_for_each_piece(tmp_path):
+    recipe = small(tmp_path, updates=1)
+    for name, value in {"knots": 3, "blend": "constant", "steps": 1, "solver": "dopri5", "tolerance": 0.01}.items():
+        setattr(recipe.model, name, value)
+    recipe.train.steps, recipe.train.horizons = [], []
+    train_recipe(recipe)
 
 
 def test_a_run_takes_the_place_of_another(tmp_path):

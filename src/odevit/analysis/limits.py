@@ -43,6 +43,10 @@ class Limits:
     images: int
     on_the_way: bool = False
 
+    def and_those_of(self, other: Limits) -> Limits:
+        """The stricter of both."""
+        return replace(self, radius=max(self.radius, other.radius), forcing=max(self.forcing, other.forcing))
+
     def longest(self, solver: str) -> float:
         """The longest stable step of a solver; infinite for an adaptive one."""
         method = make_solver(solver)

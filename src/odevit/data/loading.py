@@ -29,7 +29,7 @@ from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
 from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
-from odevit.data.unlabelled import find_pictures
+from odevit.data.unlabelled import UNLABELLED, find_pictures
 from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, number, whole, writable
 from odevit.model.processor import facts_of, shape_of, square_processor
 
@@ -101,7 +101,8 @@ def load_data(
         kept, held = stratified_split(train.labels, validation, split_seed)
         train, held_out = train.subset(kept), train.subset(held)
     # Measurements are cached too: those of a stream cost thousands of decodings.
-    settings = [source.facts, _facts(processor), skip_unreadable, validation, split_seed, resident_limit_gb == 0]
+    streamed = isinstance(train, ImageStream)  # of which some are measured
+    settings = [source.facts, _facts(processor), skip_unreadable, validation, split_seed, streamed]
     file = _cache_file(cache, f"{source.name}-statistics", [settings, len(train)])
     measured = _read_cache(file)
     if measured is None:
@@ -112,7 +113,7 @@ def load_data(
     if share < 1:
         train = train.subset(stratified_split(train.labels, share, split_seed)[1])
     if unlabelled:
-        train = train.joined(loaded["unlabelled"])  # type: ignore[arg-type]  # both in memory, or both streams
+        train = train.joined(loaded[UNLABELLED])  # type: ignore[arg-type]  # both in memory, or both streams
     return DataSet(source.name, train, held_out, loaded["test"], classes, mean, std, train.size[0], train.channels)
 
 
@@ -162,8 +163,9 @@ def _load(
     stored = _read_cache(file)
     if stored is not None:
         return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
-    size = common_size(parts.values()) if processor is None else shape_of(processor)[1]
-    decoder = Decoder(size, resize=processor is not None, processor=processor)
+    labelled = [records for part, records in parts.items() if part != UNLABELLED]
+    size = common_size(labelled) if processor is None else shape_of(processor)[1]
+    decoder = Decoder(size, resize=processor is not None or UNLABELLED in parts, processor=processor)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
     if decoded_bytes > resident_limit_gb * 2**30:
         return {part: ImageStream(records, decoder, skip_unreadable) for part, records in parts.items()}

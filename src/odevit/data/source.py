@@ -95,9 +95,15 @@ def _folder_source(folder: Path) -> Source:
 
 
 def pictures_in(folder: Path) -> list[Path]:
-    """The pictures of a folder, at any depth. What begins with a dot is hidden: thumbnails, the notes of a Mac."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(path for path in found if not any(name.startswith(".") for name in path.relative_to(folder).parts))
+    """The pictures of a folder, at any depth."""
+    return [path for path in visible_files(folder) if path.suffix.lower() in SUFFIXES]
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """What is in a folder, at any depth. What begins with a dot is hidden: thumbnails, the notes of a Mac."""
+    return sorted(
+        path for path in folder.rglob("*") if not any(name.startswith(".") for name in path.relative_to(folder).parts)
+    )
 
 
 def _subfolders(folder: Path) -> list[Path]:

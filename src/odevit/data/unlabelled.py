@@ -9,7 +9,18 @@ import torch
 
 from odevit.data.parts import is_part_name
 from odevit.data.records import JoinedRecords, PathRecords, Records, Source
-from odevit.data.source import SHARD, SUFFIXES, column_of_images, file_facts, parquet_records, pictures_in
+from odevit.data.source import (
+    SHARD,
+    SUFFIXES,
+    column_of_images,
+    file_facts,
+    parquet_records,
+    pictures_in,
+    visible_files,
+)
+
+UNLABELLED = "unlabelled"
+"""What the part is called."""
 
 
 def find_pictures(folders: Iterable[str | Path], known: Iterable[Path] = ()) -> Source:
@@ -25,7 +36,7 @@ def find_pictures(folders: Iterable[str | Path], known: Iterable[Path] = ()) -> 
         own, found = _of_folder(Path(folder).expanduser(), measured)
         records += found
         files += own
-    return Source("unlabelled", (), {"unlabelled": JoinedRecords(records)}, file_facts(files), files)
+    return Source(UNLABELLED, (), {UNLABELLED: JoinedRecords(records)}, file_facts(files), files)
 
 
 def _of_folder(folder: Path, measured: set[object]) -> tuple[tuple[Path, ...], list[Records]]:
@@ -33,7 +44,7 @@ def _of_folder(folder: Path, measured: set[object]) -> tuple[tuple[Path, ...], l
     if not folder.is_dir():
         raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
     folder = folder.resolve()
-    every = [*pictures_in(folder), *sorted(folder.rglob("*.parquet"))]
+    every = [*pictures_in(folder), *(path for path in visible_files(folder) if path.suffix == ".parquet")]
     named = [path for path in every if _is_for_training(path.relative_to(folder))]
     files = [path for path in named if _identity(path) not in measured]
     # A table without images, of captions say, may lie beside them.

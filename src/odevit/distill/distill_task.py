@@ -15,7 +15,7 @@ from transformers import set_seed
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
-from odevit.distill.features import cache_features
+from odevit.distill.features import INDEX, cache_features
 from odevit.distill.fewer_steps import FewerStepsTask
 from odevit.distill.phase import parts_of
 from odevit.distill.refusals import finite, refuse_glances, refuse_pooled
@@ -90,8 +90,8 @@ class DistillTask(TaughtTask):
         self.alignment = self._align(student.way.steps)
         features = None
         if recipe.features:
-            if self.process.world > 1:
-                raise ValueError("features= are written by one process; leave them out, or run without torchrun")
+            if self.process.world > 1 and not (Path(recipe.features) / INDEX).is_file():
+                raise ValueError("features= are written by one process: run it once without torchrun, or leave it out")
             features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
         self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)
         if recipe.train.checkpointing:
@@ -105,10 +105,10 @@ class DistillTask(TaughtTask):
         refuse_glances(student, teacher, self.goals)
         refuse_pooled(student, self.goals)
         # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
-        self.head = Held(head_parameters(student.model))
-        self.callbacks = [self.head] if self.trains_head else []
+        self.head = Held(head_parameters(student.model) if self.trains_head else ())
+        self.callbacks = [self.head]
         for parameter in self.head.weights:
-            parameter.requires_grad_(self.trains_head)
+            parameter.requires_grad_(True)
         if recipe.stopping.bound:
             images = next(iter(self.validation))["pixel_values"][:64]
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
@@ -135,8 +135,9 @@ class DistillTask(TaughtTask):
                 for way in ways:
                     self.network.meetings(way)
                 self.network(**two, way=ways[0])
-            only_last = len(self.network.meetings(own)) == 1 < layers
-            if self.network.objective.path == "all" and only_last and self.process.is_main:
+            goal = self.network.objective
+            mentioned = goal.path == "all" and goal.meeting == "exact" and self.process.is_main
+            if mentioned and len(self.network.meetings(own)) == 1 < layers:
                 evenly = len(self.network.meetings(own.but(steps=layers))) == layers
                 remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
                 print(

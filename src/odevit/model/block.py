@@ -104,7 +104,9 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
     for scale, last in LAST.items():
         factor = scales.get(scale)
         if scaled:
-            parts[f"{scale}.residual_scale"] = torch.ones(_width(block)) if factor is None else factor
+            if factor is None and (width := _width(block)):
+                factor = torch.ones(width)
+            parts |= {} if factor is None else {f"{scale}.residual_scale": factor}
         elif factor is not None and f"{last}.weight" in parts:
             _fold(parts, last, factor)
         elif factor is not None:  # there is no matrix to take it, as in Hopfield's attention
@@ -116,9 +118,10 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
     }
 
 
-def _width(block: nn.Module) -> int:
-    """D: how many channels the first of its matrices reads."""
-    return next(weight.shape[1] for name, weight in block.named_parameters() if part_of(name) and weight.ndim == 2)
+def _width(block: nn.Module) -> int | None:
+    """D: how many channels the first of its matrices reads; None where none is known."""
+    matrices = (weight for name, weight in block.named_parameters() if part_of(name) and weight.ndim == 2)
+    return next((weight.shape[1] for weight in matrices), None)
 
 
 def part_of(name: str) -> str | None:

@@ -13,9 +13,7 @@ from transformers import PreTrainedConfig
 from odevit.depth import DEPTHS
 from odevit.errors import FLAG, PROBABILITY, ConfigError, Expected, broken, each, number, unknown_name, whole
 from odevit.field import ACTIVATIONS, ATTENTIONS, BLENDS, NORMS
-from odevit.field.timetable import skipping
 from odevit.field.vector_field import TIME_ADDED
-from odevit.model.making import timetables
 from odevit.model.remote_code import auto_map, write_code
 from odevit.model.soundness import FAILURES
 from odevit.solver import MOST_STEPS, SOLVERS, AdaptiveSolver, FixedStepSolver, Way
@@ -269,10 +267,7 @@ class EquationConfig(PreTrainedConfig):
                 )
         if self.fade and self.leak and DEPTHS[self.depth].shares_field:
             problems.append(f"fade={self.fade} and leak={self.leak}: a leak rests on its own; pass leak=0 or fade=0")
-        if problems or steps is None or not self.horizon or self.vector_knots == "blocks":
-            return problems
-        # On a grid that is not uniform, or with knots of its own times, a piece may be too short for these steps.
-        return skipping(timetables(self), self.way.edges)
+        return problems
 
     def head_problems(self) -> list[str]:
         """Whether the heads divide the width, once both are numbers."""

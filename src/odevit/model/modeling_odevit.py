@@ -23,7 +23,7 @@ from odevit.model.output import OdeViTImageClassifierOutput, OdeViTModelOutput, 
 from odevit.model.pooling import POOLINGS, ClsPooling, MeanPooling
 from odevit.model.processor import OdeViTImageProcessor, make_image_processor, mention_stretching
 from odevit.model.protocol import Askable
-from odevit.model.soundness import judge, reading, refuse_nan
+from odevit.model.soundness import judge, reading, refuse_nan, refusing_in_a_sentence
 from odevit.solver import Penalty, Save, Solution, Solver, Stop, Way
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
@@ -80,6 +80,7 @@ class OdeViTPreTrainedModel(EquationModel):
             hf_init.zeros_(bias)
 
     @classmethod
+    @refusing_in_a_sentence()
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a model from a folder, a hub id, or the name of a bundled one.
 

@@ -26,7 +26,7 @@ from odevit.model.origin import describe, is_legacy_student, legacy_config, rebu
 from odevit.model.output import followed
 from odevit.model.processor import find_processor
 from odevit.model.protocol import Askable
-from odevit.model.soundness import judge, reading, refuse_nan
+from odevit.model.soundness import judge, reading, refuse_nan, refusing_in_a_sentence
 from odevit.solver import Penalty, Save, Solution, Solver, Stats, Stop, Way
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 
@@ -234,6 +234,7 @@ class OdeStudent(EquationModel, Askable):
         setattr(self.model, "patch_embed", value) if own is None else own(value)
 
     @classmethod
+    @refusing_in_a_sentence()
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *args: Any, original: nn.Module | None = None, **kwargs: Any
     ) -> Any:

@@ -28,12 +28,8 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
 
     `other_head` says that another number of labels was asked for: then weights of another shape are no damage.
     """
-    report = logging.getLogger("transformers.modeling_utils")
     try:
         with hub(bundled_or(source)):
-            if not other_head:
-                # Whoever loads says in a sentence what does not fit; its list says that it can be ignored.
-                report.addFilter(_is_no_list)
             yield
     except OSError as error:  # transformers and the hub have many words for what is not there
         raise ValueError(f"the model {str(source)!r} was not found: {' '.join(str(error).split())}") from error
@@ -47,12 +43,27 @@ def reading(source: object, other_head: bool = False) -> Iterator[None]:
             if other_head:
                 remedy = "For a new head (num_labels=...), pass ignore_mismatched_sizes=True"
         raise ValueError(f"the model {source} cannot be read: {why}. {remedy}") from error
+
+
+@contextmanager
+def refusing_in_a_sentence() -> Iterator[None]:
+    """Where a model is refused in this block, the list of weights that transformers says to ignore is not printed."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    lists: list[logging.LogRecord] = []
+
+    def hold_back(record: logging.LogRecord) -> bool:
+        if "LOAD REPORT" not in record.getMessage():
+            return True
+        lists.append(record)
+        return False
+
+    logger.addFilter(hold_back)
+    try:
+        yield
     finally:
-        report.removeFilter(_is_no_list)
-
-
-def _is_no_list(record: logging.LogRecord) -> bool:
-    return "LOAD REPORT" not in record.getMessage()
+        logger.removeFilter(hold_back)
+    for record in lists:
+        logger.handle(record)
 
 
 def refuse_nan(model: nn.Module, source: object) -> None:

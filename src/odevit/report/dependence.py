@@ -55,7 +55,7 @@ counted.{% endcall %}
 No stability limits: the states are not finite numbers.
 {% else %}
 Stability limits. {% if limits.on_the_way | default(false) -%}
-On the way of {{ limits.images }} images to the horizon, for the equation changes with time,
+On the way of {{ limits.images }} images, for the equation changes with time,
 {%- else -%}Where {{ limits.images }} images have come to rest,{%- endif %} the largest eigenvalue of df/dx has the size
 {{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
 step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential

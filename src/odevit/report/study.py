@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -242,12 +243,15 @@ class Study:
     def limits(self) -> Limits:
         """Stability limits of the solvers, from the eigenvalues where a few images have come to rest.
 
-        Where weights move, or velocities fade, from those on the way there: at rest nothing is left of them.
+        Where weights move, from those on the way there as well; where velocities fade, from these alone.
         """
         x0, field = self.sample.start(self.sizes.limits), self.model.field
-        if field.autonomous_from > 0:
-            return measure_limits_on_the_way(field, x0, self.way)
-        return measure_limits(self.model.field, self.passage.rest[0][: len(x0)], x0, self.way.horizon)
+        since = field.autonomous_from
+        there = None if since == 0 else measure_limits_on_the_way(field, x0, self.way)
+        if there is not None and (since == math.inf or field.dynamics(x0).fade is not None):
+            return there
+        rest = measure_limits(field, self.passage.rest[0][: len(x0)], x0, max(self.way.horizon, since))
+        return rest if there is None else there.and_those_of(rest)
 
     @cached_property
     def exponents(self) -> tuple[Maximal, Maximal]:

@@ -117,13 +117,17 @@ class Task(ABC, Generic[R]):
 
     def rehearse(self) -> None:
         """Say before anything is trained what would fail later: here, ways that may be drawn and cannot be gone."""
+        if not self.model.depth.has_trajectory:
+            return
         drawn: dict[str, Draws | None] = {"train.steps": self.sampler}
         drawn |= {f"phases.{part.name}.ways": part.draws for part in self.phases}
+        ways = {"its own way": [self.model.way], **{key: draws.ways for key, draws in drawn.items() if draws}}
         refused = [
             f"{key}, {way}: {sentence}"
-            for key, draws in drawn.items()
-            for way in (draws.ways if draws else ())
-            for sentence in self.model.depth.field.refusals(way.edges)
+            for key, listed in ways.items()
+            for way in listed
+            if way.is_fixed  # others choose their steps, and land where pieces begin
+            for sentence in self.model.field.refusals(way.edges)
         ]
         if refused:
             raise ConfigError("the recipe", refused)

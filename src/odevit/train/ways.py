@@ -135,6 +135,7 @@ class WaySampler:
             for multiple in self._horizons(steps)
             for solver in solvers
         ]
+        drawn = drawn if self.own_share < 1 else []
         always = [self.own] * (self.own_share > 0) + [self.coarsest] * (self.coarse > 0)
         return list(dict.fromkeys([*always, *drawn]))
 
