@@ -8,7 +8,8 @@ import pytest
 
 from odevit.analysis.significance import Share
 from odevit.report.coming_to_rest import Settling, exception_numbers
-from odevit.report.dependence import depends, enough, fewest
+from odevit.report.dependence import depends
+from odevit.report.enough import enough, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
 from odevit.report.study import Study

@@ -13,7 +13,8 @@ from torch import Tensor
 from odevit.analysis.significance import CERTAIN, Share, paired_error
 from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
 from odevit.look import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
-from odevit.report.page import mark_horizon, note, number, percent, share_of, span, words
+from odevit.report.enough import ENOUGH, enough
+from odevit.report.page import mark_horizon, note, number, percent, span, words
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, own_reads
 from odevit.solver import SOLVERS, FixedStepSolver
@@ -23,8 +24,6 @@ FEWEST, MOST = 6, 64
 SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
 SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
 """How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
-ENOUGH = 0.005
-"""Evaluations are enough when they, and every larger number tried, lose at most this much accuracy."""
 
 
 @SECTIONS.register("dependence")
@@ -176,37 +175,6 @@ def depends(sweep: Numbers) -> Verdict:
     return Verdict(Dependence.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
 
 
-def enough(sweep: Numbers, classes: int) -> Verdict:
-    """How many evaluations are enough?"""
-    question, own = "How many evaluations are enough?", sweep["own"]
-    if own["finite"] < 1:
-        return Verdict(question, "unknown", None, ("Its own way of integrating does not give finite answers.",))
-    if sweep["top1"]["interval"][0] <= 1 / classes:
-        guess = f"which is not surely better than guessing among {classes} classes."
-        return Verdict(question, "unknown", None, (f"It is right on {share_of(sweep['top1'])}, {guess}",))
-    coarser, earlier = (fewest(sweep[name], own["top1"]) for name in ("steps", "stops"))
-    sentences = (
-        f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
-        f"{percent(own['top1'])}.",
-        _saves("fewer, longer steps over the same horizon", coarser, own),
-        _saves("stopping earlier on its own path", earlier, own),
-    )
-    nfe = min((outcome["nfe"] for outcome in (coarser, earlier) if outcome is not None), default=own["nfe"])
-    if nfe >= own["nfe"]:
-        return Verdict(question, f"all {own['nfe']:.0f} of them", None, sentences)
-    return Verdict(question, f"{nfe:.0f} of {own['nfe']:.0f}", True, sentences)
-
-
-def fewest(outcomes: Sequence[Numbers], reference: float) -> Numbers | None:
-    """The cheapest outcome that, with every more expensive one, loses at most `ENOUGH` of the reference accuracy."""
-    cheapest = None
-    for outcome in sorted(outcomes, key=lambda outcome: -outcome["nfe"]):
-        if outcome["top1"] < reference - ENOUGH:
-            break
-        cheapest = outcome
-    return cheapest
-
-
 def draw_steps(sweep: Numbers) -> Figure:
     """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
     figure, (axes,) = make_figure(4.4)
@@ -343,9 +311,3 @@ def _judge(group: Numbers) -> str:
     if group["difference"] > max(SAME_ACCURACY, noise) or group["agreement"] < SAME_ANSWERS:
         return "slightly"
     return "no" if group["difference"] <= OTHER_ACCURACY else TOO_FEW
-
-
-def _saves(by: str, outcome: Numbers | None, own: Numbers) -> str:
-    if outcome is None or outcome["nfe"] >= own["nfe"]:
-        return f"By {by} nothing can be saved: fewer evaluations lose more than {100 * ENOUGH:.1f} points."
-    return f"By {by}, {outcome['nfe']:.0f} are enough: right on {percent(outcome['top1'])}."
