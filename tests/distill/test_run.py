@@ -32,7 +32,7 @@ from odevit.train.life import run
 from odevit.train.splits import data_of, evaluation_batches, read_data
 from odevit.train.trainer import OdeViTTrainer
 from tests.model.zoo import make
-from tests.train.start import words
+from tests.train.start import begin, finish, together, words
 
 SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128, "train.log_every": 10}
 
@@ -278,6 +278,25 @@ def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(
     read = losses_of(distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
     assert read == pytest.approx(asked, rel=1e-2)
     assert calls.count(128) <= 16, "a pass to keep, alignment and scores; not one for each of the 20 training batches"
+
+
+LABELS_LATER = {"objective.cross_entropy": 1, "objective.cross_entropy_from": 0.5, "objective.unfreeze_head": True}
+
+
+@pytest.mark.parametrize("settings", [{"phases": "default", "knots": 2}, {**LABELS_LATER, "objective.logits": 0}])
+def test_two_processes_together_are_one(vit, tmp_path, settings):
+    """But for variances, which are of each one's images. Also where a head has no gradient before labels count."""
+    off = {f"data.augmentation.{name}": 0 for name in ("mix_probability", "mixup", "cutmix", "crop")}
+    plain = {"train.log_every": 1, "train.precision": "fp32", "data.augmentation.flip": False, **off}
+    common = {"phases": "none", "train.optimizer": "adamw", **SMALL, **plain, "teacher": vit, "data": "digits"}
+    found = []
+    for number in (1, 2):
+        folder, log = tmp_path / f"of-{number}", tmp_path / f"{number}.log"
+        arguments = words({**common, "out": folder, **settings})
+        finish(together(log, arguments, number, "distill") if number > 1 else [begin(log, arguments, "distill")], log)
+        found.append(losses_of(folder))
+    assert len(found[0]) == len(found[1]) == 20
+    assert found[1] == pytest.approx(found[0], rel=0.1)
 
 
 def losses_of(folder):

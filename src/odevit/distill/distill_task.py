@@ -72,6 +72,10 @@ class DistillTask(TaughtTask):
     def few_shapes(self) -> bool:
         return self.student.depth.has_trajectory  # others may leave tokens or images out on the way
 
+    @property
+    def has_idle_weights(self) -> bool:
+        return self.trains_head  # once labels count, and not before
+
     def build(self) -> None:
         recipe, device = self.recipe, self.process.device
         source = recipe.teacher or str(trained_part(self, "teacher"))

@@ -109,7 +109,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         # Early stopping counts evaluations without progress; a resumed run must not count anew.
         restore_callback_states_from_checkpoint=t.patience > 0,
         disable_tqdm=not sys.stderr.isatty(),
-        ddp_find_unused_parameters=False,
+        ddp_find_unused_parameters=task.has_idle_weights,
     )
     trainer = OdeViTTrainer(task, args)
     if t.compile:

@@ -86,6 +86,11 @@ class Task(ABC, Generic[R]):
         """Whether the field meets only a few shapes of tokens, each of them often."""
         return False
 
+    @property
+    def has_idle_weights(self) -> bool:
+        """Whether some weights have no gradient in some steps, which processes that average them have to know."""
+        return False
+
     @abstractmethod
     def build(self) -> None:
         """Load or make data, network, batches and sampler."""
