@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, stability_interval
+from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, stability_interval, strictest
 from odevit.analysis.sweep import Outcome
 from odevit.field.dynamics import Dynamics, Field
 from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
@@ -73,9 +73,10 @@ def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     assert farthest[0] <= 1.0 < farthest[1]
 
 
-def test_the_stricter_of_two_limits():
+def test_the_strictest_of_several_limits():
     on_the_way, at_rest = Limits(4.0, 1.0, 8, on_the_way=True), Limits(3.0, 2.0, 8)
-    assert on_the_way.and_those_of(at_rest) == Limits(4.0, 2.0, 8, on_the_way=True)
+    assert strictest([on_the_way, at_rest]) == Limits(4.0, 2.0, 8, on_the_way=True)
+    assert math.isnan(strictest([at_rest, Limits(math.nan, 1.0, 8)]).radius), "no limit is known"
 
 
 def test_outcomes_are_marked():

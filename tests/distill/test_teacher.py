@@ -213,6 +213,14 @@ def test_what_cannot_be_cached(tmp_path):
         cache[4]
 
 
+def test_features_lie_in_a_home_as_any_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    cache_features(Teacher(make("vit")), [images(batch=2)], "~/features", samples=2)
+    assert len(TeacherCache("~/features")) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"home"}
+
+
 def test_batches_that_change_are_refused(tmp_path):
     data = Images(torch.zeros(4, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
     options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "num_classes": 5}

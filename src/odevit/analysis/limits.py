@@ -43,10 +43,6 @@ class Limits:
     images: int
     on_the_way: bool = False
 
-    def and_those_of(self, other: Limits) -> Limits:
-        """The stricter of both."""
-        return replace(self, radius=max(self.radius, other.radius), forcing=max(self.forcing, other.forcing))
-
     def longest(self, solver: str) -> float:
         """The longest stable step of a solver; infinite for an adaptive one."""
         method = make_solver(solver)
@@ -90,9 +86,15 @@ def measure_limits_on_the_way(field: Field, x0: Tokens, way: Way) -> Limits:
     path = solve(field, x0, solver=way.solver, steps=way.steps, t1=way.horizon, save="all", grid=way.grid)
     seen = sorted({*range(0, way.steps, -(-way.steps // ON_THE_WAY)), way.steps})
     found = [measure_limits(field, path.states[n], x0, path.times[n]) for n in seen]
+    return replace(strictest(found), on_the_way=True)
+
+
+def strictest(several: Sequence[Limits]) -> Limits:
+    """The first of them, with the largest eigenvalues of all."""
     # As tensors: the largest of numbers, one of which is NaN, is NaN.
-    radius, forcing = torch.tensor([[each.radius, each.forcing] for each in found]).amax(dim=0).tolist()
-    return Limits(radius, forcing, len(x0), on_the_way=True)
+    both = torch.tensor([[each.radius, each.forcing] for each in several], dtype=torch.float64)
+    radius, forcing = both.amax(dim=0).tolist()
+    return replace(several[0], radius=radius, forcing=forcing)
 
 
 @functools.cache

@@ -10,12 +10,7 @@ from torch import Tensor
 
 from odevit.analysis.significance import Share
 from odevit.model import Askable
-from odevit.solver import (
-    SOLVERS,
-    FixedStepSolver,
-    Way,
-    make_solver,
-)
+from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
 from odevit.tokens import Tokens
 
 STEPS = (4, 6, 8, 12, 24, 64)

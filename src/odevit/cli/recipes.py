@@ -135,10 +135,11 @@ class RecipeVerb(Verb):
     def _otherwise(self, default: Recipe) -> list[str]:
         """Which keys have other values in the recipe of the `given` words, and which."""
         own, other = flat(default), flat(self.compose(self.given))
-        said = {word.partition("=")[0] for word in self.given} | {"name", "data.source", "phases"}
-        changed = [f"{key}={_shown(value)}" for key, value in other.items() if value != own[key] and key not in said]
-        phases = getattr(self.compose(self.given), "phases", None)
-        return ["otherwise", " ".join([*(["phases=default"] if phases else []), *changed])]
+        said = {word.partition("=")[0] for word in self.given} | {"name", "data.source"}
+        changed = {key: value for key, value in other.items() if value != own[key] and key not in said}
+        if "phases" in changed:
+            changed["phases"] = "default"  # the file of that name, which phases=? explains
+        return ["otherwise", " ".join(f"{key}={_shown(value)}" for key, value in changed.items())]
 
 
 def flat(values: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from odevit.data.source import (
     column_of_images,
     file_facts,
     parquet_records,
-    pictures_in,
     visible_files,
 )
 
@@ -44,11 +43,11 @@ def _of_folder(folder: Path, measured: set[object]) -> tuple[tuple[Path, ...], l
     if not folder.is_dir():
         raise ValueError(f"unlabelled={str(folder)!r} is no folder; expected one with images, or with parquet files")
     folder = folder.resolve()
-    every = [*pictures_in(folder), *(path for path in visible_files(folder) if path.suffix == ".parquet")]
+    every = [path for path in visible_files(folder) if path.suffix.lower() in {*SUFFIXES, ".parquet"}]
     named = [path for path in every if _is_for_training(path.relative_to(folder))]
     files = [path for path in named if _identity(path) not in measured]
     # A table without images, of captions say, may lie beside them.
-    columns = {path: column_of_images(path) for path in files if path.suffix == ".parquet"}
+    columns = {path: column_of_images(path) for path in files if path.suffix.lower() == ".parquet"}
     pictures = [path for path in files if path not in columns]
     records: list[Records] = [PathRecords(pictures, torch.zeros(len(pictures), dtype=torch.int64))]
     records += [parquet_records([path], column, None) for path, column in columns.items() if column]

@@ -15,7 +15,7 @@ from transformers import set_seed
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import DistillRecipe, is_equation
-from odevit.distill.features import INDEX, cache_features
+from odevit.distill.features import cache_features, has_features
 from odevit.distill.fewer_steps import FewerStepsTask
 from odevit.distill.phase import parts_of
 from odevit.distill.refusals import finite, refuse_glances, refuse_pooled
@@ -94,7 +94,7 @@ class DistillTask(TaughtTask):
         self.alignment = self._align(student.way.steps)
         features = None
         if recipe.features:
-            if self.process.world > 1 and not (Path(recipe.features) / INDEX).is_file():
+            if self.process.world > 1 and not has_features(recipe.features):
                 raise ValueError("features= are written by one process: run it once without torchrun, or leave it out")
             features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
         self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)

@@ -40,8 +40,8 @@ class TeacherCache:
     """
 
     def __init__(self, folder: str | Path, teacher: Teacher | None = None) -> None:
-        folder = Path(folder)
-        if not (folder / INDEX).is_file():
+        folder = Path(folder).expanduser()
+        if not has_features(folder):
             raise ValueError(f"{folder} has no {INDEX}; expected a folder that cache_features(...) wrote to its end")
         self.index = _read_index(folder)
         if teacher is not None and not self.index["fingerprint"].startswith(f"{fingerprint(teacher)}-"):
@@ -92,7 +92,7 @@ def cache_features(
         dtype: `float16` or `float32`.
         limit_gb: the size in GB above which this refuses.
     """
-    folder, last = Path(folder), teacher.num_layers
+    folder, last = Path(folder).expanduser(), teacher.num_layers
     layers = list(range(last + 1) if keep is None else keep)
     if not layers or len(set(layers)) != len(layers) or not all(0 <= layer <= last for layer in layers):
         raise ValueError(f"keep={layers}; expected different numbers from 0 (the embedded image) to {last}")
@@ -125,7 +125,7 @@ def cache_features(
         "has_logits": LOGITS in example,
         "dtype": dtype,
     }
-    if (folder / INDEX).is_file():
+    if has_features(folder):
         present = _read_index(folder)
         if present == index | {"images": _digest(chain([first], stream))}:
             return TeacherCache(folder)
@@ -152,6 +152,11 @@ def cache_features(
     content = json.dumps({**index, "images": seen.hexdigest(), "odevit_version": __version__}, indent=2, sort_keys=True)
     (folder / INDEX).write_text(content + "\n")
     return TeacherCache(folder)
+
+
+def has_features(folder: str | Path) -> bool:
+    """Whether features were written there, to their end."""
+    return (Path(folder).expanduser() / INDEX).is_file()
 
 
 def fingerprint(teacher: Teacher) -> str:

@@ -140,7 +140,7 @@ class OdeStudentConfig(EquationConfig):
                 "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        blocks, steps = self._of_blocks(anatomy.where.blocks(vit)[0], vit, anatomy, heads), self.steps or anatomy.blocks
+        blocks, steps = self._of_blocks(vit, anatomy, heads), self.steps or anatomy.blocks
         placed = anatomy.rotary and not blocks["rope_theta"]
         vectors = self._vector_knots(anatomy.blocks, steps)
         values: dict[str, Any] = blocks | {
@@ -170,8 +170,9 @@ class OdeStudentConfig(EquationConfig):
                 config.label2id = {name: number for number, name in config.id2label.items()}
         return config
 
-    def _of_blocks(self, block: nn.Module, vit: nn.Module, anatomy: Anatomy, heads: int) -> dict[str, Any]:
+    def _of_blocks(self, vit: nn.Module, anatomy: Anatomy, heads: int) -> dict[str, Any]:
         """What a block of the teacher decides where nothing else was asked for."""
+        block = anatomy.where.blocks(vit)[0]
         theirs = traits_of(block)
         attention, options = self.attention or theirs.attention, self.attention_options
         if options is None and attention == theirs.attention and isinstance(block, VectorField):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way
+from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, strictest
 from odevit.analysis.rest import FAR, Maximal, measure_exponents
 from odevit.analysis.significance import Share
 from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
@@ -251,7 +251,7 @@ class Study:
         if there is not None and (since == math.inf or field.dynamics(x0).fade is not None):
             return there
         rest = measure_limits(field, self.passage.rest[0][: len(x0)], x0, max(self.way.horizon, since))
-        return rest if there is None else there.and_those_of(rest)
+        return rest if there is None else strictest([there, rest])
 
     @cached_property
     def exponents(self) -> tuple[Maximal, Maximal]:
