@@ -3,7 +3,7 @@
     python -m benchmarks.walk OUT.json
 
 Counts, for `model(x)`, predict, train, distill and analyze on digits, the functions of odevit that are called
-(comprehensions and lambdas aside), the files they stand in, and how often the folder changes from one function to the
+(comprehensions and lambdas aside), the files they stand in and their lines, and how often the folder changes from one function to the
 next in the order in which they are called for the first time.
 """
 
@@ -22,6 +22,8 @@ from typing import Any
 import odevit
 
 ROOT = Path(odevit.__file__).parent
+INSIDE = f"{ROOT}{os.sep}"
+"""With the separator: beside the package stands odevit_command.py, whose path begins alike."""
 SMALL = ["device=cpu", "model.hidden_size=16", "model.num_attention_heads=2", "train.epochs=1"]
 
 
@@ -33,14 +35,15 @@ class Walk:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(str(ROOT)):
+        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(INSIDE):
             self.functions.setdefault((code.co_filename, code.co_name, code.co_firstlineno))
 
     def numbers(self) -> dict[str, int]:
         files = [str(Path(file).relative_to(ROOT)) for file, _, _ in self.functions]
         folders = [os.path.dirname(file) or file for file in files]
         changes = sum(here != there for here, there in pairwise(folders))
-        return {"functions": len(files), "files": len(set(files)), "folder_changes": changes}
+        lines = sum(len((ROOT / file).read_text().splitlines()) for file in set(files))
+        return {"functions": len(files), "files": len(set(files)), "lines": lines, "folder_changes": changes}
 
 
 def walked(call: Callable[[], Any]) -> dict[str, int]:
