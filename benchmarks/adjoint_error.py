@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.field import Branch
-from odevit.model import OdeViTForImageClassification, load
-from odevit.solver import Dopri5
+from odevit.core.field import Branch
+from odevit.core.modeling_odevit import OdeViTForImageClassification
+from odevit.loading import load
+from odevit.solvers.adaptive import Dopri5
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -49,8 +50,8 @@ def gradient(
 ) -> tuple[Tensor, int, int]:
     """dL/dw as one vector, and the evaluations there and back."""
     model.zero_grad()
-    way = model.way.but(Dopri5(rtol=tolerance, atol=tolerance))
-    loss = model(**batch, way=way, adjoint=adjoint).loss
+    solver_config = model.solver_config.replace(Dopri5(rtol=tolerance, atol=tolerance))
+    loss = model(**batch, solver_config=solver_config, adjoint=adjoint).loss
     there = counted.take()
     loss.backward()
     grads = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]

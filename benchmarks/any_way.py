@@ -17,11 +17,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from odevit.analysis.frozen import untouched
 from odevit.analysis.significance import paired_error
 from odevit.analysis.sweep import Outcome, sweep
-from odevit.analysis.untouched import untouched
-from odevit.model import load
-from odevit.solver import Way
+from odevit.core.solver_config import SolverConfig
+from odevit.loading import load
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -43,15 +43,15 @@ STRETCHES = (1.5, 2, 4, 8)
 STRETCHED = ("lie_trotter", "rk4")
 
 
-def ways_of(own: Way, which: str = "all") -> list[Way]:
+def ways_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
     """The own way, every solver with its steps to the own horizon, and two of them carried on beyond it."""
     if which == "coarse":
-        return [own, *(own.but(solver, steps) for solver, counts in TOO_FEW.items() for steps in counts)]
-    within = [own.but(solver, steps) for solver, counts in STEPS.items() for steps in counts]
-    beyond = [own.but(solver).times(stretch) for solver in STRETCHED for stretch in STRETCHES]
+        return [own, *(own.replace(solver, steps) for solver, counts in TOO_FEW.items() for steps in counts)]
+    within = [own.replace(solver, steps) for solver, counts in STEPS.items() for steps in counts]
+    beyond = [own.replace(solver).times(stretch) for solver in STRETCHED for stretch in STRETCHES]
     if which == "few":
-        within = [own.but(solver, min(counts)) for solver, counts in STEPS.items()] + [
-            own.but(steps=max(STEPS[own.name]))
+        within = [own.replace(solver, min(counts)) for solver, counts in STEPS.items()] + [
+            own.replace(steps=max(STEPS[own.name]))
         ]
         beyond = [own.times(2), own.times(8)]
     return list(dict.fromkeys([own, *within, *beyond]))
@@ -73,7 +73,7 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
     with untouched(student):
-        own, *others = sweep(student, batches, ways_of(student.way, asked.get("ways", "all")))
+        own, *others = sweep(student, batches, ways_of(student.solver_config, asked.get("ways", "all")))
     rows = [numbers(outcome, own) for outcome in (own, *others)]
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
     facts |= {"device": device_name(device), "versions": versions()}

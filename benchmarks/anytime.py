@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.model import load
-from odevit.solver import Moment, Way, make_stop
+from odevit.core.solver_config import SolverConfig
+from odevit.loading import load
+from odevit.solvers.early_exit import StopState, make_stop
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
@@ -35,11 +36,11 @@ ROUNDS = 3
 
 
 @torch.no_grad()
-def answers(model: Any, batches: Any, way: Way) -> tuple[Tensor, Tensor]:
+def answers(model: Any, batches: Any, solver_config: SolverConfig) -> tuple[Tensor, Tensor]:
     """Logits after every step [step, image, label], and labels."""
     logits, labels = [], []
     for batch in batches:
-        _, solution = model.ask(batch["pixel_values"], way, save="all")
+        _, solution = model.ask(batch["pixel_values"], solver_config, save="all")
         logits.append(torch.stack([model.readout(state) for state in solution.states]).cpu())
         labels.append(batch["labels"].cpu())
     return torch.cat(logits, dim=1), torch.cat(labels)
@@ -52,7 +53,7 @@ def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
     waiting = torch.ones_like(when, dtype=torch.bool)
     nothing = torch.zeros(logits.shape[1], 1)
     for n in range(2, last):
-        done = stop(Moment(1.0, nothing, nothing, list(logits[max(0, n - 2) : n + 1]))) & waiting
+        done = stop(StopState(1.0, nothing, nothing, list(logits[max(0, n - 2) : n + 1]))) & waiting
         when[done] = n
         waiting &= ~done
     return when, logits[when, torch.arange(len(when))]
@@ -60,14 +61,14 @@ def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 def candidates(model: Any, batches: Any, own: float) -> Iterator[dict[str, Any]]:
     for steps, multiple in GRIDS:
-        way = model.way.but(steps=steps, horizon=multiple * model.way.horizon)
-        logits, labels = answers(model, batches, way)
+        solver_config = model.solver_config.replace(steps=steps, horizon=multiple * model.solver_config.horizon)
+        logits, labels = answers(model, batches, solver_config)
         for name in CRITERIA:
             when, chosen = stopped(logits, name)
             top1 = (chosen.argmax(-1) == labels).double().mean().item()
             yield {
-                "steps": way.steps,
-                "horizon": way.horizon,
+                "steps": solver_config.steps,
+                "horizon": solver_config.horizon,
                 "stop": name,
                 "top1": top1,
                 "lost": 100 * (own - top1),
@@ -88,7 +89,7 @@ def main() -> None:
         dataset = data_of(name, data, model, options.get("cache", cache))
     pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
     validation = evaluation_batches(dataset, "validation", size, limit=held_out, **pixels)
-    logits, labels = answers(model, validation, model.way)
+    logits, labels = answers(model, validation, model.solver_config)
     own = (logits[-1].argmax(-1) == labels).double().mean().item()
     tried = sorted(candidates(model, validation, own), key=lambda candidate: candidate["nfe"])
     fine = [candidate for candidate in tried if candidate["lost"] <= MARGIN]
@@ -99,8 +100,8 @@ def main() -> None:
     scores: dict[str, list[Any]] = {"all": [], "stopped": []}
     for _ in range(ROUNDS):
         scores["all"].append(evaluate_batches(model, test))
-        way = model.way.but(steps=best["steps"], horizon=best["horizon"])
-        scores["stopped"].append(evaluate_batches(model, test, way=way, stop=best["stop"]))
+        solver_config = model.solver_config.replace(steps=best["steps"], horizon=best["horizon"])
+        scores["stopped"].append(evaluate_batches(model, test, solver_config=solver_config, stop=best["stop"]))
     time = {key: min(score.milliseconds for score in runs) for key, runs in scores.items()}
     full, early = scores["all"][0], scores["stopped"][0]
     said = [f"validation={held_out}", f"test={tested}"]

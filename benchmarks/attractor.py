@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 
+from odevit.analysis.frozen import untouched
 from odevit.analysis.limits import Limits, measure_limits
-from odevit.analysis.rest import FAR, come_to_rest, measure_exponents
+from odevit.analysis.settling import FAR, come_to_rest, measure_exponents
 from odevit.analysis.significance import paired_error
 from odevit.analysis.sweep import STEPS, Outcome, stretch_ways, sweep
-from odevit.analysis.untouched import untouched
-from odevit.model import Askable, load
-from odevit.solver import Way
+from odevit.core.image_model import ImageModel
+from odevit.core.solver_config import SolverConfig
+from odevit.loading import load
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -42,12 +43,12 @@ RESTING = {"cuda": 1000, "cpu": 200}
 """Images whose rest points and exponents are measured, at most."""
 
 
-def ways_of(own: Way) -> dict[str, list[Way]]:
+def ways_of(own: SolverConfig) -> dict[str, list[SolverConfig]]:
     others = {name: counts for name, counts in SOLVERS.items() if name != own.name}
     return {
-        "steps": [own.but(steps=steps) for steps in STEPS],
+        "steps": [own.replace(steps=steps) for steps in STEPS],
         "horizons": stretch_ways(own, STRETCHES),
-        "solvers": [own.but(name, steps) for name, counts in others.items() for steps in counts],
+        "solvers": [own.replace(name, steps) for name, counts in others.items() for steps in counts],
     }
 
 
@@ -57,17 +58,17 @@ def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def equilibria(model: Askable, batches: Any) -> dict[str, Any]:
+def equilibria(model: ImageModel, batches: Any) -> dict[str, Any]:
     """How often the rest point answers as the long way there, for the model's own steps and for the equation."""
-    ways = {"own": model.way, "exponential_euler": model.way.but("exponential_euler")}
+    ways = {"own": model.solver_config, "exponential_euler": model.solver_config.replace("exponential_euler")}
     totals = {name: [0.0, 0.0, 0.0] for name in ways}
     images = 0
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]
         images += len(labels)
-        for name, way in ways.items():
-            far = model.ask(pixels, way.times(FAR))[0].argmax(-1)
-            logits, solution = model.ask(pixels, way, depth="equilibrium")
+        for name, solver_config in ways.items():
+            far = model.ask(pixels, solver_config.times(FAR))[0].argmax(-1)
+            logits, solution = model.ask(pixels, solver_config, depth="equilibrium")
             assert solution.evaluations is not None  # an equilibrium counts them for every image
             answer = logits.argmax(-1)
             counts = ((answer == far).sum(), (answer == labels).sum(), solution.evaluations.sum())
@@ -76,18 +77,21 @@ def equilibria(model: Askable, batches: Any) -> dict[str, Any]:
     return {name: dict(zip(keys, (total / images for total in sums), strict=True)) for name, sums in totals.items()}
 
 
-def exponents(model: Askable, batches: Any) -> tuple[dict[str, Any], Limits]:
+def exponents(model: ImageModel, batches: Any) -> tuple[dict[str, Any], Limits]:
     """lambda_1 at rest, of the model's own steps and of the equation (RK4 in half the step); and the stability limits.
 
     The measurement is that of `odevit analyze`, on the images given here.
     """
     growth: dict[str, Any] = {}
     starts = [model.embed(batch["pixel_values"]) for batch in batches]
-    for name, way in (("own", model.way), ("rk4", model.way.but("rk4", 2 * model.way.steps))):
-        rests = [come_to_rest(model, x0, way) for x0 in starts]
-        _, calm = measure_exponents(model.field, way, starts, rests)
+    for name, solver_config in (
+        ("own", model.solver_config),
+        ("rk4", model.solver_config.replace("rk4", 2 * model.solver_config.steps)),
+    ):
+        rests = [come_to_rest(model, x0, solver_config) for x0 in starts]
+        _, calm = measure_exponents(model.field, solver_config, starts, rests)
         growth[name] = {
-            "step": way.step,
+            "step": solver_config.step,
             "negative": calm.negative.value,
             "converged": 1 - calm.not_converged.value,
             "mean": calm.mean,
@@ -111,11 +115,11 @@ def main() -> None:
     pixels = {"mean": model.config.image_mean, "std": model.config.image_std, "device": device}
     batches = evaluation_batches(dataset, split, size, limit=images, **pixels)
     few = evaluation_batches(dataset, split, size, limit=resting, **pixels)
-    own, ways = model.way, ways_of(model.way)
+    own, ways = model.solver_config, ways_of(model.solver_config)
     with untouched(model):
         growth, limits = exponents(model, few)
-        swept = sweep(model, batches, [own, *(way for part in ways.values() for way in part)])
-        outcomes = {outcome.way: outcome for outcome in limits.marked(swept)}
+        swept = sweep(model, batches, [own, *(solver_config for part in ways.values() for solver_config in part)])
+        outcomes = {outcome.solver_config: outcome for outcome in limits.marked(swept)}
         rest_points = equilibria(model, few)
     words = [Path(out).name, Path(name).name, "DATA", f"images={images}", f"split={split}"]
     report = {
@@ -125,7 +129,10 @@ def main() -> None:
         "split": split,
         "images": images,
         "own": numbers(outcomes[own], outcomes[own]),
-        **{part: [numbers(outcomes[way], outcomes[own]) for way in listed] for part, listed in ways.items()},
+        **{
+            part: [numbers(outcomes[solver_config], outcomes[own]) for solver_config in listed]
+            for part, listed in ways.items()
+        },
         "equilibrium": {"images": resting, **rest_points},
         "exponents": {"images": resting, **growth},
         "longest_stable_step": {solver: limits.longest(solver) for solver in SOLVERS},

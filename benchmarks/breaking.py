@@ -12,7 +12,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from odevit.look import COLOURS, GREY, MARKERS, finish, make_figure
+from odevit.plotting import COLOURS, GREY, MARKERS, finish, make_figure
 
 
 def main(out: str, *runs: str) -> None:
@@ -28,7 +28,10 @@ def main(out: str, *runs: str) -> None:
 def draw(axes, coarse: dict, fine: dict) -> None:
     """One student."""
     own = fine["ways"][0]
-    rows = [(way["solver"], way["nfe"], way["top1"], False) for way in coarse["ways"][1:]]
+    rows = [
+        (solver_config["solver"], solver_config["nfe"], solver_config["top1"], False)
+        for solver_config in coarse["ways"][1:]
+    ]
     rows += [(w["solver"], w["nfe"], w["top1"], True) for w in fine["ways"] if w["horizon"] == own["horizon"]]
     axes.axhline(100 * own["top1"], color=GREY, linewidth=0.8, linestyle="--")
     solvers = groupby(sorted(rows), key=lambda row: row[0])

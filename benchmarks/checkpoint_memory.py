@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.memory import peak_of_training_step
 
-from odevit.solver import loop
+from odevit.core import loop
 from odevit.train.record import versions
 
 

@@ -24,11 +24,15 @@ from torch import Tensor
 
 from odevit import OdeViTForImageClassification
 from odevit.cli import main as command
-from odevit.depth import TiedDepth
-from odevit.field import Branch, KnottedField, Mlp, VectorField, spectral_
-from odevit.field.timetable import Timetable
-from odevit.look import BLUE, COLOURS, GREY, MARKERS, PINK, finish, make_figure
-from odevit.solver import Way, solve
+from odevit.core.field import Branch, VectorField
+from odevit.core.mlp import Mlp
+from odevit.core.projection import spectral_
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
+from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, PINK, finish, make_figure
+from odevit.systems.tied import TiedDepth
+from odevit.time_varying.knot_schedule import KnotSchedule
+from odevit.time_varying.knots import KnottedField
 from odevit.train.record import versions
 from odevit.train.splits import data_of, evaluation_batches
 
@@ -60,7 +64,7 @@ def distances(states: dict[int, Tensor], start: Tensor) -> dict[str, Any]:
 
 def tied(field: VectorField, x0: Tensor, exact: Tensor | None = None, **options: Any) -> dict[str, Any]:
     """One field, repeated, and its distance from the `exact` solution of its equation, where there is one."""
-    states = {n: TiedDepth(lambda: field, Way("euler", n, 1.0), **options)(x0).state for n in FINER}
+    states = {n: TiedDepth(lambda: field, SolverConfig("euler", n, 1.0), **options)(x0).state for n in FINER}
     found = distances(states, x0)
     if exact is not None:
         errors = [float((states[n] - exact).norm() / (exact - x0).norm()) for n in LAYERS]
@@ -91,7 +95,7 @@ def random_field(like: VectorField) -> VectorField:
 
 def smooth(like: VectorField) -> Callable[[int], list[VectorField]]:
     """Layers along a curve through three random fields: W((l - 1/2) / L)."""
-    curve = KnottedField([random_field(like) for _ in range(3)], Timetable.of(3, 1.0, "linear"))
+    curve = KnottedField([random_field(like) for _ in range(3)], KnotSchedule.of(3, 1.0, "linear"))
     return lambda layers: [curve.at((n + 0.5) / layers) for n in range(layers)]
 
 

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit import load
-from odevit.analysis.untouched import untouched
-from odevit.data import load_data
-from odevit.field import Branch
-from odevit.look import BLUE, GREY, ORANGE, finish
+from odevit.analysis.frozen import untouched
+from odevit.core.field import Branch
+from odevit.data.loading import load_data
+from odevit.plotting import BLUE, GREY, ORANGE, finish
 from odevit.train.folder import read_recipe
 from odevit.train.splits import evaluation_batches
 
@@ -89,9 +89,9 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
     with untouched(model):
         states = torch.stack(states_of(model, pixels)).flatten(2)
         beyond = states[-1:]
-        if model.depth.has_trajectory and model.way.is_fixed:
-            further = model.ask(pixels, model.way.times(FURTHER), save="all")[1].states
-            beyond = torch.stack(further[model.way.steps :]).flatten(2)
+        if model.depth.has_trajectory and model.solver_config.is_fixed:
+            further = model.ask(pixels, model.solver_config.times(FURTHER), save="all")[1].states
+            beyond = torch.stack(further[model.solver_config.steps :]).flatten(2)
     points = states.flatten(0, 1)
     middle = points.mean(dim=0)
     plane = torch.linalg.svd(points - middle, full_matrices=False).Vh[:2]

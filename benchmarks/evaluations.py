@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from odevit.analysis import fit_grid
-from odevit.look import finish, make_figure
-from odevit.model import load
-from odevit.solver import FixedStepSolver, Way, make_solver
+from odevit.analysis.fitted_grid import fit_grid
+from odevit.core.solver import FixedStepSolver, make_solver
+from odevit.core.solver_config import SolverConfig
+from odevit.loading import load
+from odevit.plotting import finish, make_figure
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
@@ -31,31 +32,31 @@ HIGHER = {True: ("exponential_heun", "etd_ab2", "etd_ab3"), False: ("heun", "ab2
 """Of higher order: by whether there is a leak to solve exactly."""
 
 
-def curves(model: Any, distilled: Any, held_out: Any) -> dict[str, list[tuple[Way, str | None, Any]]]:
+def curves(model: Any, distilled: Any, held_out: Any) -> dict[str, list[tuple[SolverConfig, str | None, Any]]]:
     """What to ask, by the name of the curve: a way, a stop, and the model that goes it."""
-    own = model.way
+    own = model.solver_config
     one, *others = HIGHER[model.field.dynamics(model.embed(held_out[:1])).leak > 0]
-    asked: dict[str, list[tuple[Way, str | None, Any]]] = {
-        f"plain, {own.name}": [(own.but(steps=n), None, model) for n in STEPS],
+    asked: dict[str, list[tuple[SolverConfig, str | None, Any]]] = {
+        f"plain, {own.name}": [(own.replace(steps=n), None, model) for n in STEPS],
     }
     for name in (one, *others):
         method: Any = make_solver(name)
         assert isinstance(method, FixedStepSolver)
         counts = [(n - method.restart) // method.evaluations(2) for n in STEPS]
-        asked[name] = [(own.but(name, n), None, model) for n in dict.fromkeys(counts) if n]
-    fitted = [own.but(steps=n, grid=fit_grid(model, held_out, own.but(steps=n)).grid) for n in FITTED]
-    asked["plain, fitted grid"] = [(way, None, model) for way in fitted]
+        asked[name] = [(own.replace(name, n), None, model) for n in dict.fromkeys(counts) if n]
+    fitted = [own.replace(steps=n, grid=fit_grid(model, held_out, own.replace(steps=n)).grid) for n in FITTED]
+    asked["plain, fitted grid"] = [(solver_config, None, model) for solver_config in fitted]
     asked["each image stops (KL)"] = [(own, stop, model) for stop in STOPS]
     if distilled is not None:
-        asked["distilled"] = [(own.but(steps=n), None, distilled) for n in STEPS]
+        asked["distilled"] = [(own.replace(steps=n), None, distilled) for n in STEPS]
     return asked
 
 
-def measure(asked: Iterable[tuple[Way, str | None, Any]], batches: Any) -> list[dict[str, Any]]:
+def measure(asked: Iterable[tuple[SolverConfig, str | None, Any]], batches: Any) -> list[dict[str, Any]]:
     rows = []
-    for way, stop, model in asked:
-        score = evaluate_batches(model, batches, way=way, stop=stop)
-        row = {**way.numbers(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
+    for solver_config, stop, model in asked:
+        score = evaluate_batches(model, batches, solver_config=solver_config, stop=stop)
+        row = {**solver_config.numbers(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
         rows.append(row if stop is None else {**row, "stop": stop})
     return rows
 
@@ -90,7 +91,7 @@ def main() -> None:
         "command": "python -m benchmarks.evaluations " + " ".join(Path(word).name for word in sys.argv[1:]),
         "data": data.name,
         "images": images,
-        "own": model.way.numbers(),
+        "own": model.solver_config.numbers(),
         "curves": measured,
         "device": device_name(place),
         "versions": versions(),

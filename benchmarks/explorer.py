@@ -23,9 +23,9 @@ import psutil
 import torch
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from odevit.app import Explorer
-from odevit.app.gradio_page import launch
-from odevit.app.serving import free_port
+from odevit.explorer.explorer import Explorer
+from odevit.explorer.gradio_page import launch
+from odevit.explorer.server import free_port
 from odevit.train.record import device_name, versions
 
 VISITS, INTEGRATIONS, MANY = 5, 20, 200

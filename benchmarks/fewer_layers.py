@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odevit.model import load
-from odevit.model.anatomy import examine
-from odevit.model.ordinary import OrdinaryViT
+from odevit.loading import load
+from odevit.surgery.vit_spec import inspect_vit
+from odevit.surgery.vit_wrapper import OrdinaryViT
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -54,7 +54,7 @@ def main(out: str, teacher: str, data: str, *options: str) -> None:
     vit = load(teacher).float().to(device).eval()
     if not isinstance(vit, OrdinaryViT):
         sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
-    blocks = examine(vit.model).where.blocks(vit.model)
+    blocks = inspect_vit(vit.model).where.blocks(vit.model)
     read = data_of(teacher, data, vit, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from odevit.data import DataSet
+from odevit.data.images import DataSet
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.distill.step import Distillation
+from odevit.distill.loss import Distillation
 from odevit.distill.teacher import Teacher
-from odevit.model import get_ode_model
-from odevit.model.inherit import knot_times
+from odevit.surgery.surgery import get_ode_model
+from odevit.surgery.weight_init import knot_times
 from odevit.train.optimisers import make_optimiser
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, evaluation_batches, read_data

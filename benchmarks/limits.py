@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from odevit.analysis.frozen import untouched
 from odevit.analysis.limits import measure_limits_on_the_way
-from odevit.analysis.untouched import untouched
-from odevit.model import load
+from odevit.loading import load
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -31,11 +31,13 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     read = data_of(model, data, student, asked.get("cache"))
     batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
     with untouched(student):
-        limits = measure_limits_on_the_way(student.field, student.embed(batch["pixel_values"]), student.way)
+        limits = measure_limits_on_the_way(student.field, student.embed(batch["pixel_values"]), student.solver_config)
     longest = {solver: limits.longest(solver) for solver in SOLVERS}
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": "test", "images": limits.images}
     facts |= {"device": device_name(device), "versions": versions(), "radius": limits.radius, "longest_step": longest}
-    facts["fewest_steps"] = {solver: math.ceil(student.way.horizon / step) for solver, step in longest.items()}
+    facts["fewest_steps"] = {
+        solver: math.ceil(student.solver_config.horizon / step) for solver, step in longest.items()
+    }
     Path(out).write_text(json.dumps(facts, indent=1) + "\n")
     print(f"|lambda| {limits.radius:.2f}", facts["fewest_steps"])
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from odevit.contest.standings import HEAD, cells, ranked
-from odevit.contest.standings import markdown as table
+from odevit.compare.aggregate import HEAD, cells, ranked
+from odevit.compare.aggregate import markdown as table
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -109,18 +109,22 @@ def records_table() -> str:
     return table(head, rows)
 
 
-def way_name(way: dict[str, Any], own: dict[str, Any]) -> str:
-    if way["horizon"] > own["horizon"]:
-        return f"its own step, {way['horizon'] / own['horizon']:g} x the horizon"
-    return f"{way['solver'].replace('_', '-')}, {way['steps']} steps"
+def way_name(solver_config: dict[str, Any], own: dict[str, Any]) -> str:
+    if solver_config["horizon"] > own["horizon"]:
+        return f"its own step, {solver_config['horizon'] / own['horizon']:g} x the horizon"
+    return f"{solver_config['solver'].replace('_', '-')}, {solver_config['steps']} steps"
 
 
-def cell(way: dict[str, Any], own: dict[str, Any]) -> str:
-    if way["finite"] < 1:
+def cell(solver_config: dict[str, Any], own: dict[str, Any]) -> str:
+    if solver_config["finite"] < 1:
         return "not finite"
-    same = all(way[key] == own[key] for key in ("solver", "steps", "horizon"))
-    star = "*" if way.get("stable") is False else ""
-    return f"**{100 * way['top1']:.2f}**" if same else f"{100 * way['top1']:.2f} ({0.0 - way['lost']:+.2f}){star}"
+    same = all(solver_config[key] == own[key] for key in ("solver", "steps", "horizon"))
+    star = "*" if solver_config.get("stable") is False else ""
+    return (
+        f"**{100 * solver_config['top1']:.2f}**"
+        if same
+        else f"{100 * solver_config['top1']:.2f} ({0.0 - solver_config['lost']:+.2f}){star}"
+    )
 
 
 def ways_table(records: tuple[str, ...]) -> str:
@@ -134,23 +138,29 @@ def ways_table(records: tuple[str, ...]) -> str:
             if part == "horizons" and ways[0]["horizon"] == own[0]["horizon"]:
                 continue
             name = way_name(ways[0], own[0])
-            rows.append([name, *(cell(way, one) for way, one in zip(ways, own, strict=True))])
+            rows.append([name, *(cell(solver_config, one) for solver_config, one in zip(ways, own, strict=True))])
     return table(["integration", *images], rows)
 
 
 def losses_table() -> str:
     """The largest loss of each group of ways."""
     groups: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
-        "6 to 64 steps of its own solver": ("steps", lambda way: way["steps"] >= 6),
-        "one to eight horizons": ("horizons", lambda way: True),
+        "6 to 64 steps of its own solver": ("steps", lambda solver_config: solver_config["steps"] >= 6),
+        "one to eight horizons": ("horizons", lambda solver_config: True),
         "Euler, Heun and RK4, 12 steps or more": (
             "solvers",
-            lambda way: way["solver"] in ("euler", "heun", "rk4") and way["steps"] >= 12,
+            lambda solver_config: solver_config["solver"] in ("euler", "heun", "rk4") and solver_config["steps"] >= 12,
         ),
     }
     reports = [read(record, "attractor.json") for record in COMPARED]
     rows = [
-        [name, *(f"{max(way['lost'] for way in report[part] if counts(way)):.2f}" for report in reports)]
+        [
+            name,
+            *(
+                f"{max(solver_config['lost'] for solver_config in report[part] if counts(solver_config)):.2f}"
+                for report in reports
+            ),
+        ]
         for name, (part, counts) in groups.items()
     ]
     return table(["largest loss against the model's own way, in points", *COMPARED], rows)
@@ -170,18 +180,22 @@ def recipes_table() -> str:
             rows.append([*row, "", "", "", ""])
             continue
         report = json.loads(file.read_text())
-        steps = max(way["lost"] for way in report["steps"] if way["steps"] >= 6)
-        horizons = max(way["lost"] for way in report["horizons"])
+        steps = max(solver_config["lost"] for solver_config in report["steps"] if solver_config["steps"] >= 6)
+        horizons = max(solver_config["lost"] for solver_config in report["horizons"])
         resting = report["exponents"]["own"]["negative"]
-        others = [way["lost"] for way in report["solvers"] if inside(way)]
+        others = [solver_config["lost"] for solver_config in report["solvers"] if inside(solver_config)]
         losses = [f"{max(0.0, lost):.1f}" for lost in (steps, horizons, max(others))]
         rows.append([*row, *losses, f"{100 * resting:.1f}%"])
     return table(head, rows)
 
 
-def inside(way: dict[str, Any]) -> bool:
+def inside(solver_config: dict[str, Any]) -> bool:
     """Whether a loss is the model's and not the solver's: a stable step, and no splitting, which rests elsewhere."""
-    return bool(way["stable"]) and way["solver"] in ("euler", "heun", "rk4", "exponential_euler") and way["steps"] >= 6
+    return (
+        bool(solver_config["stable"])
+        and solver_config["solver"] in ("euler", "heun", "rk4", "exponential_euler")
+        and solver_config["steps"] >= 6
+    )
 
 
 def first_table() -> str:
@@ -189,8 +203,12 @@ def first_table() -> str:
     rows = []
     for title, name in (("CIFAR-10", "fast-cifar10"), ("CIFAR-100", "fast-cifar100")):
         record, report = read(name, "record.json"), read(name, "attractor.json")
-        six = next(way for way in report["steps"] if way["steps"] == 6)
-        far = next(way for way in report["horizons"] if way["horizon"] == 8 * report["own"]["horizon"])
+        six = next(solver_config for solver_config in report["steps"] if solver_config["steps"] == 6)
+        far = next(
+            solver_config
+            for solver_config in report["horizons"]
+            if solver_config["horizon"] == 8 * report["own"]["horizon"]
+        )
         shares = [f"{100 * number:.2f}%" for number in (record["top1"], six["top1"], far["top1"])]
         time = f"{record['seconds']:.0f} s on one {device(record)}"
         rows.append([title, f"{record['params'] / 1e6:.2f}M", time, *shares])
@@ -203,7 +221,9 @@ def replaced_table() -> str:
     rows = []
     for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
         record, ways = read(name, "record.json"), read(name, "any_way-gpu.json")["ways"]
-        top1 = {(way["solver"], way["steps"]): f"{way['top1']:.1%}" for way in ways}
+        top1 = {
+            (solver_config["solver"], solver_config["steps"]): f"{solver_config['top1']:.1%}" for solver_config in ways
+        }
         data, knots = name.removeprefix("distill-dinov2s-").removesuffix("-pooled").split("-knots")
         size, own = f"{record['params'] / 1e6:.1f}M", [top1["lie_trotter", n] for n in (12, 8, 64)]
         rows.append(
@@ -218,16 +238,28 @@ def short_table() -> str:
     reports = [read(record, "attractor.json") for record in COMPARED]
     rows = []
     for title, part, chosen in (
-        ("as trained: 12 steps of exponential Euler", "steps", lambda way: way["steps"] == 12),
-        ("6 steps", "steps", lambda way: way["steps"] == 6),
-        ("64 steps", "steps", lambda way: way["steps"] == 64),
-        ("8 x the horizon", "horizons", lambda way: way["steps"] == 96),
-        ("Euler, 12 steps", "solvers", lambda way: way["solver"] == "euler" and way["steps"] == 12),
-        ("Heun, 12 steps", "solvers", lambda way: way["solver"] == "heun" and way["steps"] == 12),
-        ("RK4, 12 steps", "solvers", lambda way: way["solver"] == "rk4" and way["steps"] == 12),
+        ("as trained: 12 steps of exponential Euler", "steps", lambda solver_config: solver_config["steps"] == 12),
+        ("6 steps", "steps", lambda solver_config: solver_config["steps"] == 6),
+        ("64 steps", "steps", lambda solver_config: solver_config["steps"] == 64),
+        ("8 x the horizon", "horizons", lambda solver_config: solver_config["steps"] == 96),
+        (
+            "Euler, 12 steps",
+            "solvers",
+            lambda solver_config: solver_config["solver"] == "euler" and solver_config["steps"] == 12,
+        ),
+        (
+            "Heun, 12 steps",
+            "solvers",
+            lambda solver_config: solver_config["solver"] == "heun" and solver_config["steps"] == 12,
+        ),
+        (
+            "RK4, 12 steps",
+            "solvers",
+            lambda solver_config: solver_config["solver"] == "rk4" and solver_config["steps"] == 12,
+        ),
     ):
-        ways = [next(way for way in report[part] if chosen(way)) for report in reports]
-        rows.append([title, *(f"{100 * way['top1']:.2f}" for way in ways)])
+        ways = [next(solver_config for solver_config in report[part] if chosen(solver_config)) for report in reports]
+        rows.append([title, *(f"{100 * solver_config['top1']:.2f}" for solver_config in ways)])
     head = ["top-1 (%)", "CIFAR-10", "without leak and drawing", "CIFAR-100", "without leak and drawing"]
     return table(head, rows)
 
@@ -346,8 +378,8 @@ def same_time_table(file: str, removed: str = "") -> str:
         more = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
         return f"{100 * statistics.mean(values):.1f}%{more}"
 
-    def otherwise(seeds: Sequence[dict[str, Any]], way: str) -> str:
-        found = [seed["ways"][way] for seed in seeds]
+    def otherwise(seeds: Sequence[dict[str, Any]], solver_config: str) -> str:
+        found = [seed["ways"][solver_config] for seed in seeds]
         if None in found:
             return "refused"
         top1, changed = (statistics.mean(one[key] for one in found) for key in ("top1", "changed"))
@@ -360,7 +392,7 @@ def same_time_table(file: str, removed: str = "") -> str:
         updates = f"{statistics.mean(seed['updates'] for seed in seeds):,.0f}"
         accuracy = (spread([seed[key] for seed in seeds]) for key in ("top1", "agreement"))
         size = f"{row['params'] / 1e6:.3g}M"
-        otherwise_asked = (otherwise(seeds, way) for way in ways)
+        otherwise_asked = (otherwise(seeds, solver_config) for solver_config in ways)
         rows.append([row["name"], size, str(row["nfe"]), speed(row), updates, *accuracy, *otherwise_asked])
     left = read(removed, "fewer_layers-cpu.json") if removed else {"rows": []}
     for row in left["rows"]:
@@ -400,15 +432,17 @@ def any_way_table() -> str:
     own = reports[0]["ways"][0]
     rows = []
     for numbers in zip(*(report["ways"] for report in reports), strict=True):
-        way = numbers[0]
-        if way == own:
-            name = f"{way['solver']}, {way['steps']} steps, its own"
-            rows.append([name, f"{way['nfe']:g}", *(f"{w['top1']:.1%}" for w in numbers)])
+        solver_config = numbers[0]
+        if solver_config == own:
+            name = f"{solver_config['solver']}, {solver_config['steps']} steps, its own"
+            rows.append([name, f"{solver_config['nfe']:g}", *(f"{w['top1']:.1%}" for w in numbers)])
             continue
         cells = [f"{w['top1']:.1%}, {-w['lost']:+.1f} ± {w['lost_error']:.1f}, {w['changed']:.1f}%" for w in numbers]
-        stretch = way["horizon"] / own["horizon"]
+        stretch = solver_config["horizon"] / own["horizon"]
         far = "" if stretch == 1 else f", {stretch:g} x the horizon"
-        rows.append([f"{way['solver']}, {way['steps']} steps{far}", f"{way['nfe']:g}", *cells])
+        rows.append(
+            [f"{solver_config['solver']}, {solver_config['steps']} steps{far}", f"{solver_config['nfe']:g}", *cells]
+        )
     head = ["way", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in asked)]
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
 
@@ -460,8 +494,10 @@ def breaking_table() -> str:
     for name, report in reports.items():
         own, *others = report["ways"]
         cells: dict[str, list[str]] = {}
-        for way in others:
-            cells.setdefault(way["solver"], []).append(f"{way['steps']}: {way['top1']:.1%}")
+        for solver_config in others:
+            cells.setdefault(solver_config["solver"], []).append(
+                f"{solver_config['steps']}: {solver_config['top1']:.1%}"
+            )
         rows.append([f"{name}, {own['top1']:.1%}", *(", ".join(found) for found in cells.values())])
         limits = json.loads((ROOT / f"{BREAKING[name]}limits-cpu.json").read_text())
         fewest = [limits["fewest_steps"].get(solver, "-") for solver in cells]
@@ -469,7 +505,7 @@ def breaking_table() -> str:
             [f"stable by \\|λ\\| = {limits['radius']:.1f}", *(f"from {n} on" if n != "-" else n for n in fewest)]
         )
     first = next(iter(reports.values()))
-    head = ["steps: top-1", *dict.fromkeys(way["solver"] for way in first["ways"][1:])]
+    head = ["steps: top-1", *dict.fromkeys(solver_config["solver"] for solver_config in first["ways"][1:])]
     note = f"The first {first['ways'][0]['images']:,} test images, {limits['images']} for λ, {device(first)}."
     return table(head, rows) + "\n\n" + note
 
@@ -493,7 +529,9 @@ def blends_table() -> str:
     for name, what in kinds.items():
         last = json.loads((folder / f"{name}-metrics.jsonl").read_text().splitlines()[-1])
         ways = ("", "_lie_trotter_12", "_lie_trotter_8", "_rk4_12")
-        rows.append([what, f"{last['step']:,}", *(f"{last[f'eval_accuracy{way}']:.1%}" for way in ways)])
+        rows.append(
+            [what, f"{last['step']:,}", *(f"{last[f'eval_accuracy{solver_config}']:.1%}" for solver_config in ways)]
+        )
     return table(["weights", "updates", "agreement", "12 steps", "8 steps", "12 of RK4"], rows)
 
 

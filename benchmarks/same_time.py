@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from odevit import cli
+from odevit.analysis.frozen import untouched
 from odevit.analysis.sweep import sweep
-from odevit.analysis.untouched import untouched
-from odevit.contest.qualities import milliseconds
-from odevit.contest.running import logged, run_all
-from odevit.model import Askable, load
-from odevit.solver import Way
+from odevit.compare.executor import logged, run_all
+from odevit.compare.metrics import milliseconds
+from odevit.core.image_model import ImageModel
+from odevit.core.solver_config import SolverConfig
+from odevit.loading import load
 from odevit.train.folder import RECIPE, RECORD, RunFolder
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
@@ -56,20 +57,24 @@ def settings(name: str) -> dict[str, Any]:
     return PAPER if name == "paper" else {**KINDS[kind], "knots": int(knots)}
 
 
-def other_ways(own: Way) -> dict[str, Way]:
+def other_ways(own: SolverConfig) -> dict[str, SolverConfig]:
     """What an equation should not mind."""
     return {
-        "two thirds of the steps": own.but(steps=max(1, round(own.steps * 2 / 3))),
-        "twice the steps": own.but(steps=2 * own.steps),
-        "RK4": own.but("rk4"),
+        "two thirds of the steps": own.replace(steps=max(1, round(own.steps * 2 / 3))),
+        "twice the steps": own.replace(steps=2 * own.steps),
+        "RK4": own.replace("rk4"),
         "twice the horizon": own.times(2),
     }
 
 
 def in_other_ways(student: Any, batches: Any) -> dict[str, dict[str, float] | None]:
     """Top-1 and the share of changed answers, or nothing where a way would skip a block."""
-    ways = other_ways(student.way)
-    possible = {name: way for name, way in ways.items() if not student.field.refusals(way.edges)}
+    ways = other_ways(student.solver_config)
+    possible = {
+        name: solver_config
+        for name, solver_config in ways.items()
+        if not student.field.grid_problems(solver_config.edges)
+    }
     with untouched(student):
         outcomes = dict(zip(possible, sweep(student, batches, possible.values()), strict=True))
     return {
@@ -114,7 +119,7 @@ def measured(folder: Path, teacher: str, data: str, images: int, cache: str | No
     if not runs:
         sys.exit(f"{folder} has no finished run; leave out rows= to make them")
     records = {name: [json.loads((run / RECORD).read_text()) for run in found] for name, found in runs.items()}
-    models: dict[str, Askable] = {"teacher": load(teacher).float().to(device).eval()}
+    models: dict[str, ImageModel] = {"teacher": load(teacher).float().to(device).eval()}
     models |= {name: load(found[0]).to(device).eval() for name, found in runs.items()}
     read = data_of(teacher, data, models["teacher"], cache)
     batches = list(evaluation_batches(read, "test", TIMED, limit=images, device=device))

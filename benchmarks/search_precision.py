@@ -17,9 +17,10 @@ from pathlib import Path
 
 import torch
 
-from odevit.contest.running import finished
-from odevit.depth.equilibrium import EquilibriumDepth
-from odevit.solver import SEARCHES, Solution
+from odevit.compare.executor import finished
+from odevit.core.solution import Solution
+from odevit.solvers.fixed_point import SEARCHES
+from odevit.systems.equilibrium import EquilibriumDepth
 from odevit.train.compose import compose_recipe
 from odevit.train.record import device_name, versions
 from odevit.train.splits import evaluation_batches

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
-from odevit.solver import Way
-from odevit.train.life import make_trainer
 from odevit.train.record import device_name, versions
+from odevit.train.runner import make_trainer
 from odevit.train.schedule import Part
 from odevit.train.trainer import OdeViTTrainer
 
@@ -44,30 +44,30 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, names in KINDS.items() if re.search(names, kernel, re.IGNORECASE)), "others")
 
 
-def steps_of(trainer: OdeViTTrainer, part: Part, way: Way, count: int) -> None:
+def steps_of(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, count: int) -> None:
     """Loss, gradients and update of `count` batches that go this way."""
     trainer.task.enter(part.end - part.share, part)
     for _, batch in zip(range(count), trainer.task.batches, strict=False):
         if trainer._can_capture(batch) and trainer.captured is not None:
-            trainer.captured(batch, way, part.kind)
+            trainer.captured(batch, solver_config, part.kind)
         else:
-            trainer.loss(trainer.network, batch, way).backward()
+            trainer.loss(trainer.network, batch, solver_config).backward()
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
 
 
-def profiled(trainer: OdeViTTrainer, part: Part, way: Way, count: int) -> dict[str, Any]:
+def profiled(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, count: int) -> dict[str, Any]:
     """Milliseconds and kernels of a step, in all and by kind."""
     on_gpu = torch.cuda.is_available()
     wait = torch.cuda.synchronize if on_gpu else lambda: None
-    steps_of(trainer, part, way, 2)
+    steps_of(trainer, part, solver_config, 2)
     wait()
     began = time.perf_counter()
-    steps_of(trainer, part, way, count)
+    steps_of(trainer, part, solver_config, count)
     wait()
     taken = time.perf_counter() - began
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
-        steps_of(trainer, part, way, count)
+        steps_of(trainer, part, solver_config, count)
         wait()
     busy, number = defaultdict[str, float](float), defaultdict[str, float](float)
     for event in seen.key_averages():
@@ -77,17 +77,22 @@ def profiled(trainer: OdeViTTrainer, part: Part, way: Way, count: int) -> dict[s
     kinds = {kind: {"ms": busy[kind], "kernels": number[kind]} for kind in sorted(busy, key=lambda name: -busy[name])}
     return {
         "phase": part.name,
-        "way": str(way),
+        "way": str(solver_config),
         "ms": 1e3 * taken / count,
         "busy_ms": sum(busy.values()),
         "kinds": kinds,
     }
 
 
-def chosen(part: Part) -> Iterable[Way]:
+def chosen(part: Part) -> Iterable[SolverConfig]:
     """The first way of a phase, and the one with the most evaluations."""
     ways = part.draws.ways if part.draws else []
-    return dict.fromkeys([*ways[:1], *sorted(ways, key=lambda way: way.method.evaluations(2) * way.steps)[-1:]])
+    return dict.fromkeys(
+        [
+            *ways[:1],
+            *sorted(ways, key=lambda solver_config: solver_config.method.evaluations(2) * solver_config.steps)[-1:],
+        ]
+    )
 
 
 def main(out: str, *words: str) -> None:
@@ -101,7 +106,7 @@ def main(out: str, *words: str) -> None:
         trainer = make_trainer(task)
         trainer.create_optimizer()
         trainer.capture_all()
-        rows = [profiled(trainer, part, way, count) for part in task.parts for way in chosen(part)]
+        rows = [profiled(trainer, part, solver_config, count) for part in task.parts for solver_config in chosen(part)]
         facts = {"words": given, "batch": task.batches.batch_size, "device": device_name(task.process.device)}
     Path(out).write_text(json.dumps({**facts, "versions": versions(), "steps": rows}, indent=2) + "\n")
     for row in rows:

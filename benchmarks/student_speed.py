@@ -15,10 +15,12 @@ from pathlib import Path
 import torch
 from benchmarks.same_time import names, settings
 
-from odevit.contest.qualities import milliseconds
+from odevit.compare.metrics import milliseconds
+from odevit.core.image_model import ImageModel
 from odevit.distill.distillation import compose_distillation
 from odevit.distill.teacher import Teacher
-from odevit.model import Askable, get_ode_model, load
+from odevit.loading import load
+from odevit.surgery.surgery import get_ode_model
 from odevit.train.compose import word
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device
@@ -29,7 +31,7 @@ def main(out: str, source: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     knots, images = [int(n) for n in asked.get("knots", "1,2,4").split(",")], int(asked.get("images", 16))
     device, teacher = choose_device("auto"), Teacher(source)
-    models: dict[str, Askable] = {"teacher": load(source)}
+    models: dict[str, ImageModel] = {"teacher": load(source)}
     for name in names(knots):
         words = [f"{key}={word(value)}" for key, value in settings(name).items()]
         config = compose_distillation([f"teacher={source}", "data=digits", *words]).student_config()

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
-from odevit.train import ClassifierTask
+from odevit.train.classifier import ClassifierTask
 from odevit.train.compose import compose_recipe
-from odevit.train.life import make_trainer
 from odevit.train.record import device_name, versions
+from odevit.train.runner import make_trainer
 
 EPOCHS = 4
 
@@ -50,7 +50,11 @@ def timed(trainer, device):
     seconds = time.perf_counter() - started
     updates = trainer.state.global_step
     ways = [trainer.task.sampler.draw(update) for update in range(updates)] if trainer.task.sampler else []
-    return seconds, updates, sum(way.steps for way in ways) or updates * trainer.network.config.steps
+    return (
+        seconds,
+        updates,
+        sum(solver_config.steps for solver_config in ways) or updates * trainer.network.config.steps,
+    )
 
 
 def main():

@@ -23,9 +23,10 @@ import torch
 
 from odevit.distill.alignment import Alignment
 from odevit.distill.distillation import compose_distillation
-from odevit.distill.step import Distillation
+from odevit.distill.loss import Distillation
 from odevit.distill.teacher import Teacher
-from odevit.model import OdeStudent, load
+from odevit.loading import load
+from odevit.surgery.modeling_student import OdeStudent
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 

@@ -3,8 +3,8 @@
     python -m benchmarks.walk OUT.json
 
 Counts, for `model(x)`, predict, train, distill and analyze on digits, the functions of odevit that are called
-(comprehensions and lambdas aside), the files they stand in and their lines, and how often the folder changes from one function to the
-next in the order in which they are called for the first time.
+(comprehensions and lambdas aside), the files they stand in and their lines, and how often the folder changes from one
+function to the next in the order in which they are called for the first time.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from rich.table import Table
 from transformers.utils import logging
 
 from odevit import load
-from odevit.film.drawings import DRAWINGS
-from odevit.look import COLOURS, finish
-from odevit.model import Askable
+from odevit.core.image_model import ImageModel
+from odevit.explorer.drawings import DRAWINGS
+from odevit.plotting import COLOURS, finish
 
 
 @torch.no_grad()
@@ -30,21 +30,21 @@ def main() -> None:
     model = load("cifar10")
     pixels = model.image_processor(list(pictures.values()), return_tensors="pt")["pixel_values"]
     ways = {
-        "as trained": model.way,
-        "fewer steps": model.way.but(steps=6),
-        "more steps": model.way.but(steps=48),
-        "Euler": model.way.but(solver="euler", steps=24),
-        "RK4": model.way.but(solver="rk4", steps=24),
-        "adaptive": model.way.but(solver="dopri5"),
-        "8 x the horizon": model.way.times(8),
+        "as trained": model.solver_config,
+        "fewer steps": model.solver_config.replace(steps=6),
+        "more steps": model.solver_config.replace(steps=48),
+        "Euler": model.solver_config.replace(solver="euler", steps=24),
+        "RK4": model.solver_config.replace(solver="rk4", steps=24),
+        "adaptive": model.solver_config.replace(solver="dopri5"),
+        "8 x the horizon": model.solver_config.times(8),
     }
     equation = "dx/dt = G(x) + F(x) - (x - x0)"
     print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, integrated in seven ways:\n")
     table = Table(box=None, header_style="bold")
     for name in ("", *pictures, "NFE"):
         table.add_column(name, justify="right" if name == "NFE" else "left")
-    for title, way in ways.items():
-        logits, solution = model.ask(pixels, way)
+    for title, solver_config in ways.items():
+        logits, solution = model.ask(pixels, solver_config)
         answers = [f"{model.labels[int(k)]} {p:.0%}" for p, k in zip(*logits.softmax(-1).max(-1), strict=True)]
         table.add_row(title, *answers, str(solution.stats.nfe))
     Console(width=110).print(table)
@@ -54,10 +54,10 @@ def main() -> None:
     print("Next: odevit predict IMAGE, odevit train, odevit --help.\n")
 
 
-def draw_demo(model: Askable, pictures: dict[str, Image.Image], pixels: torch.Tensor) -> Figure:
+def draw_demo(model: ImageModel, pictures: dict[str, Image.Image], pixels: torch.Tensor) -> Figure:
     """The three likeliest classes and the speed |dx/dt| / |x|, against integration time."""
-    horizon = model.way.horizon
-    _, solution = model.ask(pixels, model.way.but(steps=192, horizon=8 * horizon), save="all")
+    horizon = model.solver_config.horizon
+    _, solution = model.ask(pixels, model.solver_config.replace(steps=192, horizon=8 * horizon), save="all")
     times, states = torch.tensor(solution.times), torch.stack(solution.states)
     shares = torch.stack([model.readout(state).softmax(-1) for state in states])
     speed = states.diff(dim=0).flatten(2).norm(dim=-1) / times.diff()[:, None] / states[1:].flatten(2).norm(dim=-1)

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
 from odevit import OdeViTBackbone
-from odevit.model import make_image_processor
+from odevit.hf.processor import make_image_processor
 
 TIMES = (0, 2, 6)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from transformers.utils import logging
 
 from odevit import load
-from odevit.distill.at_hand import teacher_of
+from odevit.distill.teacher_lookup import teacher_of
 from odevit.train.splits import data_of, evaluation_batches
 
 
@@ -21,13 +21,13 @@ def main() -> None:
     student, teacher = load(run).eval(), teacher_of(run)
     if teacher is None:
         sys.exit(f"{run} has no teacher at hand; give the folder of a distillation")
-    own = student.way
+    own = student.solver_config
     ways = {
         **{
-            f"{own.name}, {n} steps": own.but(steps=n)
+            f"{own.name}, {n} steps": own.replace(steps=n)
             for n in (own.steps // 2, own.steps, 2 * own.steps, 8 * own.steps)
         },
-        f"rk4, {2 * own.steps} steps": own.but(solver="rk4", steps=2 * own.steps),
+        f"rk4, {2 * own.steps} steps": own.replace(solver="rk4", steps=2 * own.steps),
         "twice the horizon": own.times(2),
         "8 x the horizon": own.times(8),
     }
@@ -40,7 +40,10 @@ def main() -> None:
     for name in ("", "right", "as the teacher", "as in its own way", "NFE"):
         table.add_column(name, justify="left" if name == "" else "right")
     table.add_row("teacher", f"{share(told == labels)}", "", "", str(teacher.num_layers))
-    asked = {title: [student.ask(batch["pixel_values"], way) for batch in batches] for title, way in ways.items()}
+    asked = {
+        title: [student.ask(batch["pixel_values"], solver_config) for batch in batches]
+        for title, solver_config in ways.items()
+    }
     answers = {title: torch.cat([logits.argmax(-1) for logits, _ in parts]) for title, parts in asked.items()}
     usual = answers[f"{own.name}, {own.steps} steps"]
     for title, given in answers.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from odevit.analysis.footprint import PeakMemory
-from odevit.field import VectorField
-from odevit.solver import solve
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
 
 
 def peak_of_training_step(steps, checkpoint):

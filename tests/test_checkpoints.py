@@ -61,7 +61,9 @@ def test_a_pipeline_names_one_of_its_hundred_classes(folder):
 @torch.no_grad()
 def test_it_rests_after_its_horizon(folder, picture):
     student = load(folder)
-    once, twice, far = (student.ask(picture, student.way.times(stretch))[0].softmax(-1) for stretch in (1, 2, 8))
+    once, twice, far = (
+        student.ask(picture, student.solver_config.times(stretch))[0].softmax(-1) for stretch in (1, 2, 8)
+    )
     assert torch.equal(twice, far)
     # Not the first class: of a disc no student is sure, and between two that are near a little of the fade decides.
     assert (once - far).abs().sum() < 0.3, "2 would be two answers that have nothing in common"
@@ -72,7 +74,7 @@ def test_solvers_come_to_one_answer_as_steps_become_finer(folder, picture):
     student = load(folder)
 
     def answer(solver, steps):
-        return student.ask(picture, student.way.but(solver, steps))[0].softmax(-1)
+        return student.ask(picture, student.solver_config.replace(solver, steps))[0].softmax(-1)
 
     # From 24 steps on: for fewer a student has learned the answer of these steps themselves.
     limit = answer("rk4", 96)

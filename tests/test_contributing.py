@@ -13,15 +13,18 @@ import pytest
 import torch
 
 from odevit import OdeViTForImageClassification
-from odevit.depth import DEPTHS
+from odevit.core.depth import DEPTHS
+from odevit.core.dynamics import Dynamics
+from odevit.core.solution import SaveAt
+from odevit.core.solve import solve
+from odevit.core.solver import SOLVERS
 from odevit.errors import ConfigError
-from odevit.field import Dynamics
 from odevit.report.section import SECTIONS, all_sections, draw_all, plain, write_page
-from odevit.solver import PENALTIES, SOLVERS, Save, solve
-from tests.model import test_registry
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.solvers.penalties import PENALTIES
+from tests.core import test_registry
 from tests.problems import PROBLEMS
-from tests.solver import test_order
+from tests.solvers import test_order
+from tests.tiny import tiny_images, tiny_model
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -77,9 +80,9 @@ def test_the_files_and_lines_are_enough(tmp_path):
         subprocess.run([ruff, "check", "--fix", "--quiet", *config, file], check=True)
     code = f"""
 import odevit
-from odevit.depth import DEPTHS
+from odevit.systems import DEPTHS
 from odevit.report.section import SECTIONS, all_sections
-from odevit.solver import PENALTIES, SOLVERS
+from odevit.solvers import PENALTIES, SOLVERS
 from odevit.train import Recipe
 all_sections()
 assert odevit.__file__.startswith({str(tmp_path)!r})
@@ -128,7 +131,7 @@ def test_the_depth_keeps_its_velocity(example):
     for n in range(3):
         velocity = 0.75 * velocity + 0.25 * f(x, 0.5 * n)
         x = x + 0.5 * velocity
-    solution = model.depth(x0, save=Save("all", attentions=True))
+    solution = model.depth(x0, save=SaveAt("all", attentions=True))
     torch.testing.assert_close(solution.state, x)
     assert (len(solution.states), len(solution.attentions)) == (4, 3)
 
@@ -181,7 +184,8 @@ def test_the_section_measures_and_draws(example):
     section = example("report/confidence.py").Confidence()
     probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64)
     study = SimpleNamespace(
-        passage=SimpleNamespace(logits=probabilities.log()), sample=SimpleNamespace(labels=torch.tensor([0, 1, 0, 1]))
+        forward_cache=SimpleNamespace(logits=probabilities.log()),
+        sample=SimpleNamespace(labels=torch.tensor([0, 1, 0, 1])),
     )
     numbers = plain(section.measure(study))
     assert numbers == {"confidence": CONFIDENCE}

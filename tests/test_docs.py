@@ -12,9 +12,12 @@ from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from odevit.bundled import bundled_models
 from odevit.cli import main, verb_of
 from odevit.cli.recipes import RecipeVerb
+from odevit.core.solver import SOLVERS
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.report import coming_to_rest, dependence, smoothness, teaching
-from odevit.solver import SOLVERS
+from odevit.report import convergence as coming_to_rest
+from odevit.report import smoothness
+from odevit.report import solver_sensitivity as dependence
+from odevit.report import teacher_match as teaching
 from odevit.train.compose import compose_as
 from tests.pictures import SHAPES, folder_of_shapes
 

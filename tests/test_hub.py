@@ -4,9 +4,9 @@ import pytest
 
 import odevit.hub
 from odevit import OdeViTForImageClassification, get_ode_model, load
-from odevit.model.origin import load_vit
-from tests.model.tiny import tiny_model
-from tests.model.zoo import make
+from odevit.surgery.serialization import load_vit
+from tests.tiny import tiny_model
+from tests.zoo import make
 
 
 @pytest.fixture

@@ -98,11 +98,11 @@ def test_every_folder_has_a_page_with_its_names(folder, site, pages):
 
 def test_public_names_are_described_where_they_live(site, pages):
     expected = {
-        "solver": ["odevit.solver.solve.solve", "odevit.solver.runge_kutta.RK4", "odevit.solver.solution.Solution.ok"],
+        "solver": ["odevit.core.solve.solve", "odevit.core.runge_kutta.RK4", "odevit.core.solution.Solution.ok"],
         "analysis": ["odevit.analysis.lyapunov.maximal_exponent", "odevit.analysis.contraction.Radius.median"],
-        "model": ["odevit.model.surgery.get_ode_model", "odevit.tokens.TokenLayout"],
+        "model": ["odevit.surgery.surgery.get_ode_model", "odevit.tokens.TokenLayout"],
         "cli": ["odevit.cli.recipes.train", "odevit.cli.answering.predict"],
-        "film": ["odevit.film.explore"],
+        "film": ["odevit.explorer.film.explore"],
     }
     missing = {folder: {*names} - pages[site / "api" / f"{folder}.html"].anchors for folder, names in expected.items()}
     assert not any(missing.values()), missing

@@ -3,23 +3,29 @@
 image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 """
 
-from odevit.distill import Teacher as Teacher
-from odevit.field import VectorField as VectorField
-from odevit.model import OdeStudent as OdeStudent
-from odevit.model import OdeStudentConfig as OdeStudentConfig
-from odevit.model import OdeViTBackbone as OdeViTBackbone
-from odevit.model import OdeViTConfig as OdeViTConfig
-from odevit.model import OdeViTForImageClassification as OdeViTForImageClassification
-from odevit.model import OdeViTModel as OdeViTModel
-from odevit.model import export_onnx as export_onnx
-from odevit.model import export_program as export_program
-from odevit.model import get_ode_model as get_ode_model
-from odevit.model import load as load
-from odevit.model import register_auto_classes
-from odevit.solver import Save as Save
-from odevit.solver import Solution as Solution
-from odevit.solver import Way as Way
-from odevit.solver import solve as solve
+# What has a name registers itself when its package is imported.
+from odevit import attention as attention
+from odevit import objectives as objectives
+from odevit import solvers as solvers
+from odevit import systems as systems
+from odevit import time_varying as time_varying
+from odevit.core.configuration_odevit import OdeViTConfig as OdeViTConfig
+from odevit.core.field import VectorField as VectorField
+from odevit.core.modeling_odevit import OdeViTForImageClassification as OdeViTForImageClassification
+from odevit.core.modeling_odevit import OdeViTModel as OdeViTModel
+from odevit.core.solution import SaveAt as SaveAt
+from odevit.core.solution import Solution as Solution
+from odevit.core.solve import solve as solve
+from odevit.core.solver_config import SolverConfig as SolverConfig
+from odevit.distill.teacher import Teacher as Teacher
+from odevit.hf.export import export_onnx as export_onnx
+from odevit.hf.export import export_program as export_program
+from odevit.hf.modeling_backbone import OdeViTBackbone as OdeViTBackbone
+from odevit.loading import load as load
+from odevit.loading import register_auto_classes
+from odevit.surgery.configuration_student import OdeStudentConfig as OdeStudentConfig
+from odevit.surgery.modeling_student import OdeStudent as OdeStudent
+from odevit.surgery.surgery import get_ode_model as get_ode_model
 from odevit.version import __version__ as __version__
 
 register_auto_classes()

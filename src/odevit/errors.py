@@ -66,13 +66,13 @@ class Expected:
         return [] if self.fine(value) else [f"{name}={value!r}; expected {self.wanted}{why and f': {why}'}"]
 
 
-def whole(least: int = 0, most: float = math.inf, *, optional: bool = False) -> Expected:
+def integer(least: int = 0, most: float = math.inf, *, optional: bool = False) -> Expected:
     """A whole number, at least `least` and at most `most`. True and False are not numbers."""
     wanted = f"a whole number, at least {least}" + (f" and at most {most:,}" if math.isfinite(most) else "")
     return _or_none(Expected(wanted, lambda v: _is(int, v) and least <= v <= most), optional)
 
 
-def number(
+def real(
     *,
     above: float = -math.inf,
     least: float = -math.inf,
@@ -104,7 +104,7 @@ def each(rule: Expected, *, optional: bool = False) -> Expected:
     return _or_none(Expected(f"several, each {rule.wanted}", fine), optional)
 
 
-def broken(owner: object, rules: Mapping[str, Expected]) -> list[str]:
+def validate(owner: object, rules: Mapping[str, Expected]) -> list[str]:
     """A sentence for every attribute of `owner` that is not as expected."""
     return [problem for name, rule in rules.items() for problem in rule.problem(name, getattr(owner, name))]
 
@@ -142,18 +142,18 @@ def writable(key: str, path: str | os.PathLike[str] | None, *, folder: bool = Fa
 
 
 @contextmanager
-def typed_as(prefix: str, names: Iterable[str]) -> Iterator[None]:
+def with_key_prefix(prefix: str, names: Iterable[str]) -> Iterator[None]:
     """In this block, errors that name an argument name the key to type: image_size=8 -> data.image_size=8."""
     names = list(names)
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(error.subject, [as_typed(prefix, names, problem) for problem in error.problems]) from error
+        raise ConfigError(error.subject, [prefix_keys(prefix, names, problem) for problem in error.problems]) from error
     except ValueError as error:
-        raise ValueError(as_typed(prefix, names, str(error))) from error
+        raise ValueError(prefix_keys(prefix, names, str(error))) from error
 
 
-def as_typed(prefix: str, names: Iterable[str], text: str) -> str:
+def prefix_keys(prefix: str, names: Iterable[str], text: str) -> str:
     """A sentence with `prefix` before each of the names that has a value, or that it is about: `solver: ...`."""
     named = re.sub(rf"(?<![\w.])({'|'.join(names)})(?=[=:])", rf"{prefix}.\1", text)
     return named.replace("=True", "=true").replace("=False", "=false")
@@ -167,10 +167,10 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
     return Expected(f"None or {rule.wanted}", lambda v: v is None or rule.fine(v)) if optional else rule
 
 
-FLAG = Expected("true or false", lambda value: isinstance(value, bool))
+BOOLEAN = Expected("true or false", lambda value: isinstance(value, bool))
 LONGEST = 1e36
 """A time that single precision can still multiply by."""
-DURATION = Expected("a finite time > 0", number(above=0, most=LONGEST).fine)
-SHARE = Expected("a share in [0, 1]", number(least=0, most=1).fine)
-SOME = Expected("a share in (0, 1]", number(above=0, most=1).fine)
-PROBABILITY = Expected("a probability in [0, 1)", number(least=0, below=1).fine)
+DURATION = Expected("a finite time > 0", real(above=0, most=LONGEST).fine)
+SHARE = Expected("a share in [0, 1]", real(least=0, most=1).fine)
+SOME = Expected("a share in (0, 1]", real(above=0, most=1).fine)
+PROBABILITY = Expected("a probability in [0, 1)", real(least=0, below=1).fine)

@@ -93,7 +93,7 @@ class PrefixLayout(TokenLayout):
         return self.appended.stop
 
 
-def picked(x: Tokens, kept: Tensor) -> Tokens:
+def gather_tokens(x: Tokens, kept: Tensor) -> Tokens:
     """[batch, token, dim], [batch, k] -> [batch, k, dim]: of every sample the tokens with these numbers."""
     return x.gather(1, kept.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from odevit.analysis import approximation_error
+from odevit.analysis.approximation import approximation_error
+from odevit.core.field import VectorField
+from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.errors import ConfigError
-from odevit.field import VectorField
-from odevit.solver import SOLVERS, FixedStepSolver
 from tests.problems import slope
 
 HORIZON = 2.0

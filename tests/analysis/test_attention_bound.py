@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from odevit.analysis import attention_bound, lipschitz, local_lipschitz
-from odevit.field import ATTENTIONS, Dynamics, VectorField
-from odevit.field.attention import DotProductAttention
-from odevit.objectives import g
+from odevit.analysis import lipschitz
+from odevit.analysis.lipschitz import attention_bound, local_lipschitz
+from odevit.attention.kinds import DotProductAttention
+from odevit.core.attention import ATTENTIONS
+from odevit.core.dynamics import Dynamics
+from odevit.core.field import VectorField
+from odevit.objectives.jasmin import g
 
 TOKENS, DIM, HEADS = 5, 6, 2
 ROUNDING = 16 * TOKENS * DIM * torch.finfo(torch.float64).eps

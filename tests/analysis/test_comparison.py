@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from odevit.analysis import three_depths, untouched
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.analysis import frozen as untouched
+from odevit.analysis.comparison import three_depths
+from tests.tiny import tiny_images, tiny_model
 
 RESTING = {"norm": "layer", "leak": 1.0, "horizon": 20.0, "num_register_tokens": 0}
 

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from odevit.analysis import contraction_radius
+from odevit.analysis.contraction import contraction_radius
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
 from odevit.errors import ConfigError
-from odevit.field import VectorField
-from odevit.solver import solve
 
 ROUNDING = 1e6 * torch.finfo(torch.float64).eps
 """A distance to a boundary is a margin divided by a slope; where the margin is small, the rounding of logits weighs."""
@@ -45,12 +45,12 @@ def test_the_answer_changes_at_the_radius_and_not_before():
     _, _, logits = linear_head(5, 6)
     x = torch.randn(30, 6, dtype=torch.float64)
     radius = contraction_radius(logits, x)
-    way = radius.value[:, None] * radius.direction
+    solver_config = radius.value[:, None] * radius.direction
     torch.testing.assert_close(radius.direction.norm(dim=1), torch.ones(30, dtype=torch.float64))
-    assert (logits(x + 0.99 * way).argmax(1) == radius.answer).all()
-    assert (logits(x + 1.01 * way).argmax(1) == radius.rival).all()
+    assert (logits(x + 0.99 * solver_config).argmax(1) == radius.answer).all()
+    assert (logits(x + 1.01 * solver_config).argmax(1) == radius.rival).all()
     assert (radius.rival != radius.answer).all()
-    inside = way - radius.error[:, None] * radius.direction
+    inside = solver_config - radius.error[:, None] * radius.direction
     assert (logits(x + inside).argmax(1) == radius.answer).all()
     assert (radius.error < 1e-3 * radius.value).all()
 

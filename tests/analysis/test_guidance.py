@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from odevit.analysis import fit_grid, guided
+from odevit.analysis.fitted_grid import fit_grid
+from odevit.analysis.guidance import guided
+from odevit.core.solve import solve
+from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
-from odevit.solver import SOLVERS, FixedStepSolver, Way, solve
-from tests.model.tiny import tiny_images, tiny_model
+from tests.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("settings", [{"leak": 1.0}, {"leak": 0.0, "knots": 3, "steps": 4}])
@@ -48,16 +51,18 @@ def test_a_push_to_nowhere_is_refused():
 def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
     torch.manual_seed(0)
     model = tiny_model(leak=3.0, solver="euler", steps=6, horizon=3.0)
-    way = model.way
+    solver_config = model.solver_config
     fitted = fit_grid(model, tiny_images(4))
     assert fitted.error < 0.8 * fitted.uniform_error
     torch.manual_seed(5)
     others = model.embed(torch.randn(4, *tiny_images().shape[1:])).detach()
-    end = model.depth(others, way.but(steps=200)).state
-    errors = [(model.depth(others, way.but(grid=grid)).state - end).norm() for grid in ("uniform", fitted.grid)]
+    end = model.depth(others, solver_config.replace(steps=200)).state
+    errors = [
+        (model.depth(others, solver_config.replace(grid=grid)).state - end).norm() for grid in ("uniform", fitted.grid)
+    ]
     assert errors[1] < errors[0]
     with pytest.raises(ConfigError, match="steps=1"):
-        fit_grid(model, tiny_images(), Way("euler", 1, 1.0))
+        fit_grid(model, tiny_images(), SolverConfig("euler", 1, 1.0))
     with pytest.raises(ValueError, match="follows no trajectory itself"):
         fit_grid(tiny_model(depth="equilibrium", leak=1.0), tiny_images())
 
@@ -66,9 +71,11 @@ def test_a_model_keeps_its_grid(tmp_path):
     model = tiny_model(grid=[0.0, 0.1, 0.5, 1.0], steps=3, solver="heun")
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
-    assert again.way == model.way
+    assert again.solver_config == model.solver_config
     x0 = model.embed(tiny_images())
     found = again.depth(x0, save="all")
-    assert found.times == pytest.approx([0.0, 0.1 * model.way.horizon, 0.5 * model.way.horizon, model.way.horizon])
-    first = solve(model.field, x0, solver="heun", steps=1, t1=0.1 * model.way.horizon).state
+    assert found.times == pytest.approx(
+        [0.0, 0.1 * model.solver_config.horizon, 0.5 * model.solver_config.horizon, model.solver_config.horizon]
+    )
+    first = solve(model.field, x0, solver="heun", steps=1, t1=0.1 * model.solver_config.horizon).state
     torch.testing.assert_close(found.states[1], first)

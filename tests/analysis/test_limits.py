@@ -7,8 +7,10 @@ import torch
 
 from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, stability_interval, strictest
 from odevit.analysis.sweep import Outcome
-from odevit.field.dynamics import Dynamics, Field
-from odevit.solver import RK4, Euler, Heun, Midpoint, Way, solve
+from odevit.core.dynamics import Dynamics, Field
+from odevit.core.runge_kutta import RK4, Euler, Heun, Midpoint
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
 from tests.report.small import Linear
 
 
@@ -61,7 +63,7 @@ class Slackening(Field):
 def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     """At the end only the 2 is left, and the steps that it allows take Euler's method away before."""
     field, x0 = Slackening(), torch.ones(1, 1, 1, dtype=torch.float64)
-    limits = measure_limits_on_the_way(field, x0, Way("rk4", 32, 4.0))
+    limits = measure_limits_on_the_way(field, x0, SolverConfig("rk4", 32, 4.0))
     assert limits.on_the_way
     assert limits.longest("euler") == pytest.approx(2 / 6, rel=1e-6)
     at_the_end = measure_limits(field, x0, x0, 4.0).longest("euler")
@@ -82,5 +84,10 @@ def test_the_strictest_of_several_limits():
 def test_outcomes_are_marked():
     limits = Limits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
-    marked = limits.marked([Outcome(Way(*way), images=1, top1=1, agreement=1, nfe=1, finite=1) for way in ways])
+    marked = limits.marked(
+        [
+            Outcome(SolverConfig(*solver_config), images=1, top1=1, agreement=1, nfe=1, finite=1)
+            for solver_config in ways
+        ]
+    )
     assert [outcome.stable for outcome in marked] == [True, False, True, True]

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from odevit.analysis import local_lipschitz
+from odevit.analysis.frozen import measurable
 from odevit.analysis.linearisation import jacobian
-from odevit.analysis.untouched import measurable
-from odevit.field import ATTENTIONS, NORMS, Dynamics, VectorField
+from odevit.analysis.lipschitz import local_lipschitz
+from odevit.core.attention import ATTENTIONS
+from odevit.core.dynamics import Dynamics
+from odevit.core.field import VectorField
+from odevit.core.norm import NORMS
 
 
 def test_a_linear_field_has_its_spectral_norm():

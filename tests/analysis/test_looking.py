@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from odevit.analysis import attention_over_time, rollout
-from odevit.analysis.looking import attention_path
-from odevit.field import Field
-from odevit.field.dynamics import Dynamics
-from odevit.model import OdeStudentConfig, get_ode_model
-from odevit.solver import Save, Way
+from odevit.analysis.attention import attention_over_time, attention_path, rollout
+from odevit.core.dynamics import Dynamics, Field
+from odevit.core.solution import SaveAt
+from odevit.core.solver_config import SolverConfig
+from odevit.surgery.configuration_student import OdeStudentConfig
+from odevit.surgery.surgery import get_ode_model
 from odevit.tokens import TokenLayout
-from tests.model.tiny import tiny_images, tiny_model
-from tests.model.zoo import images, make
+from tests.tiny import tiny_images, tiny_model
+from tests.zoo import images, make
 
 
 def model_with(**overrides):
@@ -21,7 +21,7 @@ def model_with(**overrides):
 def trajectory(model, pixels, **options):
     """The states and all the maps that a model makes of images."""
     with torch.no_grad():
-        return model.ask(pixels, save=Save("all", attentions=True), **options)[1]
+        return model.ask(pixels, save=SaveAt("all", attentions=True), **options)[1]
 
 
 def maps(count=3, batch=2, heads=3, tokens=5):
@@ -32,7 +32,7 @@ def maps(count=3, batch=2, heads=3, tokens=5):
 def test_the_map_of_a_time_is_the_first_that_the_step_from_there_makes(solver, evaluations):
     model, pixels = model_with(), tiny_images()
     path = attention_over_time(model, pixels, solver=solver)
-    solution = trajectory(model, pixels, way=model.way.but(solver=solver))
+    solution = trajectory(model, pixels, solver_config=model.solver_config.replace(solver=solver))
     assert path.times == solution.times
     assert len(solution.attentions) == 3 * evaluations
     for n, expected in enumerate(solution.attentions[::evaluations]):
@@ -42,11 +42,11 @@ def test_the_map_of_a_time_is_the_first_that_the_step_from_there_makes(solver, e
 
 def test_a_way_and_exceptions_to_it():
     model, pixels = model_with(), tiny_images()
-    whole = attention_over_time(model, pixels, Way("euler", 4, 2.0))
+    whole = attention_over_time(model, pixels, SolverConfig("euler", 4, 2.0))
     assert whole.times == (0.0, 0.5, 1.0, 1.5, 2.0)
     in_words = attention_over_time(model, pixels, solver="euler", steps=4, horizon=2.0)
     assert torch.equal(in_words.heads, whole.heads)
-    except_for = attention_over_time(model, pixels, Way("heun", 4, 2.0), solver="euler")
+    except_for = attention_over_time(model, pixels, SolverConfig("heun", 4, 2.0), solver="euler")
     assert torch.equal(except_for.heads, whole.heads)
     assert attention_over_time(model, pixels).times == trajectory(model, pixels).times, "the model's own way"
 
@@ -101,11 +101,11 @@ def test_the_path_of_any_states_and_maps():
     layout = TokenLayout(has_cls=True, grid=(2, 2), num_registers=0)
     states, attentions = [torch.zeros(2, 5, 3), torch.ones(2, 5, 3)], [m.float() for m in maps(2)]
 
-    def reading(state):
+    def loading_errors(state):
         assert any(state is known for known in states)
         return torch.tensor([0.0, 0.0, 0.0, 0.25, 0.75]).expand(2, 5), "two patches"
 
-    path = attention_path(range(1, 3), states, iter(attentions), layout, reading)
+    path = attention_path(range(1, 3), states, iter(attentions), layout, loading_errors)
     assert path.times == (1.0, 2.0)
     assert path.query == "two patches"
     assert all(kept is state for kept, state in zip(path.states, states, strict=True))
@@ -113,7 +113,7 @@ def test_the_path_of_any_states_and_maps():
         expected = 0.25 * attentions[n][:, :, 3, 1:] + 0.75 * attentions[n][:, :, 4, 1:]
         torch.testing.assert_close(path.heads[n], expected.unflatten(-1, (2, 2)))
     with pytest.raises(ValueError, match="shorter"):
-        attention_path(range(1, 3), states, attentions[:1], layout, reading)
+        attention_path(range(1, 3), states, attentions[:1], layout, loading_errors)
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dinov2-registers-classifier"])

@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 
-from odevit.analysis import by_class, divergence_step, lyapunov_spectrum, lyapunov_time, maximal_exponent
+from odevit.analysis.lyapunov import by_class, divergence_step, lyapunov_spectrum, lyapunov_time, maximal_exponent
+from odevit.core.dynamics import Dynamics
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.errors import ConfigError
-from odevit.field import Dynamics, VectorField
-from odevit.solver import SOLVERS, FixedStepSolver, solve
 
 LORENZ = 0.9056
 """The maximal exponent at (10, 28, 8/3), Sprott 2003 and others."""

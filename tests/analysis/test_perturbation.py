@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
-from odevit.analysis import Plane, attention_over_time, local_growth, perturb_patch, rollout
-from odevit.solver import Way
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.analysis.attention import attention_over_time, rollout
+from odevit.analysis.growth import local_growth
+from odevit.analysis.perturbation import perturb_patch
+from odevit.analysis.plane import Plane
+from odevit.core.solver_config import SolverConfig
+from tests.tiny import tiny_images, tiny_model
 
 
 def leaking(leak):
@@ -51,7 +54,7 @@ def test_what_cannot_be_is_refused(wrong):
 def test_local_growth_is_the_rate_of_a_linear_field():
     """rk4 multiplies by 1 + z + z^2/2 + z^3/6 + z^4/24, z = -a h."""
     z = -0.7 * 0.25
-    growth = local_growth(lambda x, t: -0.7 * x, torch.randn(1, 3, 4), Way("rk4", 8, 2.0))
+    growth = local_growth(lambda x, t: -0.7 * x, torch.randn(1, 3, 4), SolverConfig("rk4", 8, 2.0))
     rate = math.log(1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24) / 0.25
     assert growth.rates.flatten().tolist() == pytest.approx([rate] * 8, rel=1e-4)
     assert growth.times == pytest.approx([0.25 * n for n in range(9)])
@@ -59,7 +62,7 @@ def test_local_growth_is_the_rate_of_a_linear_field():
 
 def test_local_rates_average_to_the_exponent():
     model = tiny_model(leak=1.0, steps=6, horizon=3.0)
-    growth = local_growth(model.field, model.embed(tiny_images(2)).detach(), model.way)
+    growth = local_growth(model.field, model.embed(tiny_images(2)).detach(), model.solver_config)
     assert torch.allclose(growth.rates.mean(dim=0), growth.exponents.values[:, 0], atol=1e-6)
 
 
@@ -81,10 +84,10 @@ def test_rolled_attention_ends_in_the_rollout_of_all_maps():
     path = attention_over_time(model, pixels, rolled=True)
     maps = []
     for state, t in zip(path.states, path.times, strict=True):
-        model.field.dynamics(path.states[0]).observed_by(maps.append).forcing(state, t)
-    h = model.way.step
+        model.field.dynamics(path.states[0]).with_attention_hook(maps.append).forcing(state, t)
+    h = model.solver_config.step
     rolled = rollout(maps, 1 / (1 + h))
-    weights, _ = model.reading(path.states[-1])
+    weights, _ = model.readout_weights(path.states[-1])
     row = torch.einsum("bi,bij->bj", weights, rolled)[:, model.layout().patches]
     assert torch.allclose(path.rolled[-1].flatten(1), row, atol=1e-5)
     assert attention_over_time(model, pixels).rolled is None

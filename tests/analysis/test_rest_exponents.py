@@ -4,12 +4,12 @@ import pytest
 import torch
 from benchmarks import attractor
 
-from odevit.analysis import rest
-from odevit.analysis.rest import along_the_path, come_to_rest, in_fixed_steps, measure_exponents, measure_spectrum
+from odevit.analysis import settling as rest
+from odevit.analysis.settling import along_the_path, come_to_rest, in_fixed_steps, measure_exponents, measure_spectrum
+from odevit.core.solver_config import SolverConfig
 from odevit.report.study import Study
-from odevit.solver import Way
-from tests.model.tiny import tiny_model
 from tests.report.small import Linear, images, sample_of
+from tests.tiny import tiny_model
 
 
 def diagonal(*rates):
@@ -23,7 +23,9 @@ def states(count, dim):
 def test_the_slowest_direction_decides_at_rest():
     """Along a short path a random direction grows like a mixture; at rest, having turned, like the slowest one."""
     x0 = states(3, 2)
-    path, calm = measure_exponents(diagonal(-0.5, -3.0), Way("rk4", 40, 2.0), [x0[:2], x0[2:]], [x0[:2], x0[2:]])
+    path, calm = measure_exponents(
+        diagonal(-0.5, -3.0), SolverConfig("rk4", 40, 2.0), [x0[:2], x0[2:]], [x0[:2], x0[2:]]
+    )
     torch.testing.assert_close(calm.values, torch.full((3,), -0.5, dtype=torch.float64), rtol=1e-4, atol=0)
     assert (path.values < calm.values - 1e-3).all()
     assert (calm.negative.hits, calm.not_converged.hits, calm.prolonged.sum()) == (3, 0, 0)
@@ -37,7 +39,7 @@ def test_the_slowest_direction_decides_at_rest():
 def test_a_doubtful_sign_is_followed_for_longer_and_no_more_than_a_few(monkeypatch):
     monkeypatch.setattr(rest, "DOUBTFUL", 3)
     x0 = states(4, 2)
-    _, calm = measure_exponents(diagonal(0.25, -2.0), Way("rk4", 20, 1.0), [x0[:2], x0[2:]], [x0[:2], x0[2:]])
+    _, calm = measure_exponents(diagonal(0.25, -2.0), SolverConfig("rk4", 20, 1.0), [x0[:2], x0[2:]], [x0[:2], x0[2:]])
     assert calm.prolonged.tolist() == [True, True, True, False]
     torch.testing.assert_close(calm.values, torch.full((4,), 0.25, dtype=torch.float64), rtol=1e-2, atol=0)
     assert calm.negative.value == 0.0
@@ -46,8 +48,8 @@ def test_a_doubtful_sign_is_followed_for_longer_and_no_more_than_a_few(monkeypat
 
 def test_the_spectrum_begins_with_the_largest():
     x0 = states(2, 3)
-    way = Way("rk4", 60, 3.0)
-    _, calm = measure_spectrum(diagonal(-0.5, -1.0, -2.0), way, x0, x0, 2)
+    solver_config = SolverConfig("rk4", 60, 3.0)
+    _, calm = measure_spectrum(diagonal(-0.5, -1.0, -2.0), solver_config, x0, x0, 2)
     expected = torch.tensor([[-0.5, -1.0]] * 2, dtype=torch.float64)
     torch.testing.assert_close(calm.values, expected, rtol=1e-2, atol=0)
 
@@ -55,19 +57,19 @@ def test_the_spectrum_begins_with_the_largest():
 def test_a_perturbation_may_begin_in_one_token():
     """Two tokens that do not see each other, and a field that acts on both alike but for their coordinates."""
     x0 = torch.randn(2, 3, 2, dtype=torch.float64)
-    found = along_the_path(diagonal(-1.0, -1.0), Way("rk4", 10, 1.0), [x0], slice(1, 2))
+    found = along_the_path(diagonal(-1.0, -1.0), SolverConfig("rk4", 10, 1.0), [x0], slice(1, 2))
     torch.testing.assert_close(found.values, torch.full((2,), -1.0, dtype=torch.float64), rtol=1e-4, atol=0)
 
 
 def test_a_solver_that_chooses_its_steps_is_replaced():
-    assert in_fixed_steps(Way("dopri5", 6, 2.0)) == Way("rk4", 6, 2.0)
-    assert in_fixed_steps(Way("strang", 6, 2.0)) == Way("strang", 6, 2.0)
+    assert in_fixed_steps(SolverConfig("dopri5", 6, 2.0)) == SolverConfig("rk4", 6, 2.0)
+    assert in_fixed_steps(SolverConfig("strang", 6, 2.0)) == SolverConfig("strang", 6, 2.0)
 
 
 def test_values_that_are_not_finite_are_not_negative():
     x0 = states(2, 2)
-    broken = torch.stack([x0[0], torch.full_like(x0[1], torch.nan)])
-    _, calm = measure_exponents(diagonal(-1.0, -2.0), Way("rk4", 10, 1.0), [x0], [broken])
+    validate = torch.stack([x0[0], torch.full_like(x0[1], torch.nan)])
+    _, calm = measure_exponents(diagonal(-1.0, -2.0), SolverConfig("rk4", 10, 1.0), [x0], [validate])
     assert calm.negative.hits == 1
     assert calm.not_converged.hits >= 1
     assert calm.mean == pytest.approx(-1.0, rel=1e-2)
@@ -80,7 +82,7 @@ def test_the_benchmark_and_the_report_measure_the_same_share():
     with torch.no_grad():
         numbers, limits = attractor.exponents(model, batches)
         rests = [come_to_rest(model, model.embed(batch["pixel_values"])) for batch in batches]
-    for ours, theirs in zip(study.passage.rest, rests, strict=True):
+    for ours, theirs in zip(study.forward_cache.rest, rests, strict=True):
         torch.testing.assert_close(ours, theirs)
     _, calm = study.exponents
     assert numbers["own"]["negative"] == calm.negative.value

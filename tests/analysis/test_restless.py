@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.rest import classify, watch
-from tests.model.tiny import tiny_model
+from odevit.analysis.settling import classify, watch
+from tests.tiny import tiny_model
 
 SURE = torch.tensor([[0.9, 0.05, 0.05]])
 CIRCLE = torch.stack([torch.sin(torch.arange(49) / 4), torch.cos(torch.arange(49) / 4)], dim=1) + 5

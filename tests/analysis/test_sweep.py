@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from odevit.analysis.sweep import accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
-from odevit.field import Dynamics, Field
-from odevit.solver import SOLVERS, Dopri5, FixedStepSolver, Way, make_solver
-from tests.model.tiny import tiny_model
+from odevit.core.dynamics import Dynamics, Field
+from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
+from odevit.core.solver_config import SolverConfig
+from odevit.solvers.adaptive import Dopri5
 from tests.report.small import images
+from tests.tiny import tiny_model
 
 FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolver)]
 
@@ -16,15 +18,20 @@ FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolv
 @pytest.mark.parametrize("conditioned", [False, True])
 def test_one_long_trajectory_read_at_several_times_is_as_many_separate_ones(solver, conditioned):
     model = tiny_model(time_conditioned=conditioned, leak=0.5)
-    ways = [Way(solver, n, 0.25 * n) for n in (1, 3, 4, 8)]
+    ways = [SolverConfig(solver, n, 0.25 * n) for n in (1, 3, 4, 8)]
     batches = images()
     met = {}
     with torch.no_grad():
-        sweep(model, batches, ways, watch=lambda way, state, x0: met.setdefault(way, []).append((state, x0)))
-        for way in ways:
-            for batch, (state, x0) in zip(batches, met[way], strict=True):
+        sweep(
+            model,
+            batches,
+            ways,
+            watch=lambda solver_config, state, x0: met.setdefault(solver_config, []).append((state, x0)),
+        )
+        for solver_config in ways:
+            for batch, (state, x0) in zip(batches, met[solver_config], strict=True):
                 torch.testing.assert_close(x0, model.embed(batch["pixel_values"]))
-                torch.testing.assert_close(state, model.depth(x0, way).state, rtol=1e-5, atol=1e-6)
+                torch.testing.assert_close(state, model.depth(x0, solver_config).state, rtol=1e-5, atol=1e-6)
 
 
 def with_field(model, field):
@@ -52,7 +59,7 @@ class Counting(Field):
 def test_ways_with_the_same_step_cost_no_more_than_the_longest():
     model = tiny_model(steps=4, horizon=1.0, solver="euler")
     field = Counting(model.field)
-    ways = [*stretch_ways(model.way, [1, 2, 4]), Way("euler", 2, 1.0), Way("euler", 4, 2.0)]
+    ways = [*stretch_ways(model.solver_config, [1, 2, 4]), SolverConfig("euler", 2, 1.0), SolverConfig("euler", 4, 2.0)]
     outcomes = sweep(with_field(model, field), images(6), ways)
     assert field.states == 6 * (16 + 4), "sixteen steps of 1/4, and four of 1/2"
     assert [outcome.nfe for outcome in outcomes] == [4, 8, 16, 2, 4]
@@ -61,8 +68,8 @@ def test_ways_with_the_same_step_cost_no_more_than_the_longest():
 def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
     """A field that fades away after its horizon of 1.0 is asked five times on a long way, and four times on its own."""
     model = tiny_model(steps=4, horizon=1.0, solver="euler", leak=0.0, fade=0.25)
-    ways = stretch_ways(model.way, [1, 2, 8])
-    alone = [model.depth(model.embed(images()[0]["pixel_values"]), way).stats.nfe for way in ways]
+    ways = stretch_ways(model.solver_config, [1, 2, 8])
+    alone = [model.depth(model.embed(images()[0]["pixel_values"]), solver_config).stats.nfe for solver_config in ways]
     assert alone == [4, 5, 5]
     assert [outcome.nfe for outcome in sweep(model, images(), ways)] == alone
 
@@ -70,22 +77,22 @@ def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
 def test_an_outcome_is_what_its_way_gives():
     model = tiny_model(steps=4, horizon=2.0, leak=1.0)
     batches = images(9)
-    ways = [Way("rk4", 5, 3.0), model.way, Way("euler", 1, 2.0)]
+    ways = [SolverConfig("rk4", 5, 3.0), model.solver_config, SolverConfig("euler", 1, 2.0)]
     outcomes = sweep(model, batches, ways)
-    assert [outcome.way for outcome in outcomes] == ways
+    assert [outcome.solver_config for outcome in outcomes] == ways
     labels = torch.cat([batch["labels"] for batch in batches])
     with torch.no_grad():
         own, *_ = answers = [
-            torch.cat([model.ask(batch["pixel_values"], way)[0].argmax(-1) for batch in batches])
-            for way in (model.way, *ways)
+            torch.cat([model.ask(batch["pixel_values"], solver_config)[0].argmax(-1) for batch in batches])
+            for solver_config in (model.solver_config, *ways)
         ]
     for outcome, answer in zip(outcomes, answers[1:], strict=True):
         assert outcome.top1 == pytest.approx((answer == labels).double().mean().item())
         assert outcome.agreement == pytest.approx((answer == own).double().mean().item())
         assert torch.equal(outcome.right, answer == labels)
-        assert outcome.numbers().items() >= {**outcome.way.numbers(), "images": 9, "stable": None}.items()
+        assert outcome.numbers().items() >= {**outcome.solver_config.numbers(), "images": 9, "stable": None}.items()
     assert outcomes[1].agreement == 1.0
-    assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.way.solver).evaluations(2), 1]
+    assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.solver_config.solver).evaluations(2), 1]
 
 
 def test_embedded_images_need_no_pixels():
@@ -93,7 +100,7 @@ def test_embedded_images_need_no_pixels():
     batches = images()
     with torch.no_grad():
         embedded = [{"x0": model.embed(b["pixel_values"]), "labels": b["labels"]} for b in batches]
-    assert sweep(model, embedded, [model.way]) == sweep(model, batches, [model.way])
+    assert sweep(model, embedded, [model.solver_config]) == sweep(model, batches, [model.solver_config])
 
 
 class Exploding(Field):
@@ -106,31 +113,36 @@ class Exploding(Field):
 @pytest.mark.parametrize("solver", ["euler", "dopri5"])
 def test_an_answer_that_is_not_finite_is_wrong_and_agrees_with_nothing(solver):
     model = with_field(tiny_model(solver=solver), Exploding())
-    (outcome,) = sweep(model, images(), [Way(solver, 8, 8.0)])
+    (outcome,) = sweep(model, images(), [SolverConfig(solver, 8, 8.0)])
     assert (outcome.top1, outcome.agreement, outcome.finite) == (0.0, 0.0, 0.0)
 
 
 def test_no_images_are_refused():
     with pytest.raises(ValueError, match="no images"):
-        sweep(tiny_model(), [], [Way("euler", 2, 1.0)])
+        sweep(tiny_model(), [], [SolverConfig("euler", 2, 1.0)])
 
 
 def test_the_ways_that_are_tried():
-    own = Way("lie_trotter", 12, 6.0)
+    own = SolverConfig("lie_trotter", 12, 6.0)
     steps = step_ways(own)
     assert own in steps
-    assert {way.horizon for way in steps} == {6.0}
-    assert (min(way.steps for way in steps), max(way.steps for way in steps)) == (4, 64)
-    assert step_ways(own.but(solver="dopri5")) == [own.but(solver="dopri5")], "an adaptive solver chooses its own"
-    assert {way.step for way in stretch_ways(own)} == {0.5}
-    assert max(way.horizon for way in stretch_ways(own)) == 48.0
-    assert {way.name for way in solver_ways(own)} == set(FIXED) - {"lie_trotter"}
-    assert accurate_way(own) == accurate_way(own.but(solver=Dopri5(rtol=1e-1))) == Way("dopri5", 12, 6.0)
+    assert {solver_config.horizon for solver_config in steps} == {6.0}
+    assert (
+        min(solver_config.steps for solver_config in steps),
+        max(solver_config.steps for solver_config in steps),
+    ) == (4, 64)
+    assert step_ways(own.replace(solver="dopri5")) == [own.replace(solver="dopri5")], (
+        "an adaptive solver chooses its own"
+    )
+    assert {solver_config.step for solver_config in stretch_ways(own)} == {0.5}
+    assert max(solver_config.horizon for solver_config in stretch_ways(own)) == 48.0
+    assert {solver_config.name for solver_config in solver_ways(own)} == set(FIXED) - {"lie_trotter"}
+    assert accurate_way(own) == accurate_way(own.replace(solver=Dopri5(rtol=1e-1))) == SolverConfig("dopri5", 12, 6.0)
     assert own in grid_ways(own)
     assert len(grid_ways(own)) == 20
 
 
 def test_steps_that_would_skip_a_piece_of_the_weights_have_no_answer():
     model = tiny_model(steps=4, knots=4, blend="constant")
-    fine, coarse = sweep(model, images(), [model.way.but(steps=8), model.way.but(steps=2)])
+    fine, coarse = sweep(model, images(), [model.solver_config.replace(steps=8), model.solver_config.replace(steps=2)])
     assert (fine.finite, coarse.finite, coarse.agreement) == (1.0, 0.0, 0.0)

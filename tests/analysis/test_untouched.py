@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from odevit.analysis import untouched
-from odevit.field import VectorField
+from odevit.core.field import VectorField
 
 
 def mixed_field():

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from PIL import Image
 
-import odevit.app.serving
-import odevit.contest.comparing
-import odevit.film
+import odevit.compare.runner
+import odevit.explorer.film
+import odevit.explorer.server
 import odevit.hub
 import odevit.report
-import odevit.train.life
+import odevit.train.runner
 from odevit.cli import main
-from tests.model.tiny import tiny_model
+from tests.tiny import tiny_model
 
 CLASSES = ("circle", "square")
 HYDRA = ("full_key", "object_type", "reference_type", "HYDRA_FULL", "Error merging", "mismatched", "ConfigAttr")
@@ -85,12 +85,12 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
         # A file is a copy: a command may well overwrite it.
         shutil.copy(thing, tmp_path) if thing.is_file() else (tmp_path / thing.name).symlink_to(thing)
     monkeypatch.setattr(odevit.hub, "PATIENCE", 0.1)  # seconds that a hub out of reach is waited for
-    monkeypatch.setattr(odevit.train.life, "make_trainer", begin)
+    monkeypatch.setattr(odevit.train.runner, "make_trainer", begin)
     # By its name: the package offers a function that is called like the module.
-    monkeypatch.setattr(sys.modules["odevit.report.analyse"], "Study", begin)
-    monkeypatch.setattr(odevit.film, "write", begin)
-    monkeypatch.setattr(odevit.contest.comparing, "all_systems", lambda: {"vit": "", "attractor": ""})
-    monkeypatch.setattr(odevit.app.serving, "begin", begin)
+    monkeypatch.setattr(sys.modules["odevit.report.analyze"], "Study", begin)
+    monkeypatch.setattr(odevit.explorer.film, "write", begin)
+    monkeypatch.setattr(odevit.compare.runner, "all_systems", lambda: {"vit": "", "attractor": ""})
+    monkeypatch.setattr(odevit.explorer.server, "begin", begin)
 
     def late(*_):
         raise AssertionError(f"no answer after {SECONDS} s")

@@ -15,14 +15,16 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import odevit
-from odevit.cli import evaluate, main, train
+from odevit.cli import main
+from odevit.cli.answering import evaluate
+from odevit.cli.recipes import train
+from odevit.core.solve import solve
 from odevit.distill.teacher import Teacher
 from odevit.errors import OdeVitWarning
+from odevit.hf.export import export_program
 from odevit.hub import is_path
-from odevit.model import export_program
-from odevit.solver import solve
 from tests.bad_input.conftest import BYTES
-from tests.model.tiny import tiny_images, tiny_model
+from tests.tiny import tiny_images, tiny_model
 
 WEIGHTS, CONFIG, RECIPE, PROCESSOR = "model.safetensors", "config.json", "recipe.yaml", "preprocessor_config.json"
 SMALL = ["model=digits", "train=digits", "train.batch_size=4", "device=cpu", "model.hidden_size=8"]

@@ -9,11 +9,12 @@ from dataclasses import is_dataclass
 import pytest
 
 from odevit.cli import HOMES, verb_of
+from odevit.cli.parser import kinds_of
 from odevit.cli.recipes import RecipeVerb
-from odevit.cli.words import kinds_of
+from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import Phase
-from odevit.model import OdeStudentConfig, OdeViTConfig
+from odevit.surgery.configuration_student import OdeStudentConfig
 
 BASE = {
     "train": ["model=digits", "data=pictures", "train=digits", "train.batch_size=4", "out=out", "device=cpu"],

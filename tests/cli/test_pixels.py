@@ -24,16 +24,17 @@ from transformers import (
 )
 from transformers.image_utils import load_image
 
-from odevit import Teacher, cli, film, get_ode_model, load
+from odevit import Teacher, cli, get_ode_model, load
 from odevit.distill.distill_task import distill_recipe
 from odevit.distill.distillation import compose_distillation
-from odevit.film.story import view
-from odevit.model.processor import whole_pixels
+from odevit.explorer import film
+from odevit.explorer.frame_data import view
+from odevit.hf.processor import whole_pixels
 from odevit.report import analyse
 from odevit.train.compose import compose_recipe
 from odevit.train.splits import evaluation_batches, read_data
 from tests.data.formats import drawn, write_pictures
-from tests.model.tiny import tiny_model
+from tests.tiny import tiny_model
 from tests.train.start import words
 
 SIDE = 16
@@ -159,7 +160,7 @@ def test_analyze_looks_at_the_same_pixels(pictures, tmp_path, monkeypatch):
     read = []
     # What follows is measured on these, and takes its time.
     monkeypatch.setattr(
-        sys.modules["odevit.report.analyse"], "draw_sample", lambda _, dataset, *rest: read.append(dataset)
+        sys.modules["odevit.report.analyze"], "draw_sample", lambda _, dataset, *rest: read.append(dataset)
     )
     with pytest.raises(TypeError):
         analyse(tmp_path / "model", data=str(data), device="cpu")

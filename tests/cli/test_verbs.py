@@ -14,15 +14,16 @@ from odevit import cli
 from odevit.cli import HOMES, main, verb_of
 from odevit.cli.answering import EVAL, Evaluation
 from odevit.cli.helping import FILE, written
-from odevit.cli.words import described
-from odevit.model import OdeStudentConfig, get_ode_model
+from odevit.cli.parser import described
+from odevit.surgery.configuration_student import OdeStudentConfig
+from odevit.surgery.surgery import get_ode_model
 from odevit.train.compose import GROUPS, groups_of, options
 from odevit.train.evaluate import Score
 from odevit.version import __version__
 from odevit_command import OVERVIEW
-from tests.model.tiny import tiny_model
-from tests.model.zoo import make
 from tests.pictures import folder_of_shapes
+from tests.tiny import tiny_model
+from tests.zoo import make
 
 
 def test_the_overview_fits_on_a_screen_and_names_every_verb(capsys):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from odevit.cli.words import Verb, described, kinds_of, print_table, value_of
+from odevit.cli.parser import Command, described, kinds_of, print_table, value_of
 from odevit.errors import ConfigError
 from odevit_command import show
 
@@ -43,8 +43,8 @@ def measure(run: str, *, seed: int = 0) -> str:
     return run
 
 
-PAINT = Verb("paint", paint, print, ["odevit paint a.png"])
-MEASURE = Verb("measure", measure, print, ["odevit measure RUN"])
+PAINT = Command("paint", paint, print, ["odevit paint a.png"])
+MEASURE = Command("measure", measure, print, ["odevit measure RUN"])
 
 
 @pytest.mark.parametrize("name", ["nan", "1e3", "true", "none", "inf", "1,2", "007", ""])

@@ -12,8 +12,10 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from odevit.data import Augmentation, Batches, DeviceBatches, Images, StreamBatches, load_data, make_batches
-from odevit.data.batches import prefetched
+from odevit.data.augment.policy import Augmentation
+from odevit.data.batches import Batches, DeviceBatches, StreamBatches, make_batches, prefetched
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 
 ALL_ON = Augmentation(
     crop=1,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from odevit.data import Images, channel_statistics, load_data
+from odevit.data.images import Images, channel_statistics
+from odevit.data.loading import load_data
 
 
 def test_equal_to_numpy_on_digits() -> None:

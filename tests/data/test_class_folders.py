@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from odevit.data import Images, load_data
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 from odevit.errors import OdeVitWarning
 
 from .conftest import picture

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from odevit.data import DataSet, Images, load_data, numbered_as
-from odevit.data.class_names import match_names
+from odevit.data.class_names import match_names, numbered_as
+from odevit.data.images import DataSet, Images
+from odevit.data.loading import load_data
 
 
 def data_of(*names):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from sklearn.datasets import load_digits
 
-from odevit.data import Images, load_data
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 
 
 def test_every_digit_is_there_once_with_its_level() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data.hashing import ORDER_STREAM, SPLIT_STREAM, permutation, uniforms
+from odevit.data.counter_rng import ORDER_STREAM, SPLIT_STREAM, permutation, uniforms
 
 MANY = torch.arange(1 << 17)
 

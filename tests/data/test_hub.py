@@ -8,7 +8,8 @@ import datasets
 import numpy as np
 import pytest
 
-from odevit.data import Images, load_data
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 
 from .conftest import picture
 

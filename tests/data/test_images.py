@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data import Images, load_data
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 
 
 def test_subset_keeps_pixels_with_their_labels() -> None:

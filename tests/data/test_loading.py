@@ -9,10 +9,13 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.data import Images, ImageStream, load_data, loading, make_batches
+from odevit.data import loading
+from odevit.data.batches import make_batches
+from odevit.data.images import Images, ImageStream
+from odevit.data.loading import load_data
 from odevit.errors import ConfigError, OdeVitWarning
-from odevit.model.processor import square_processor
-from tests.model.tiny import tiny_model
+from odevit.hf.processor import square_processor
+from tests.tiny import tiny_model
 
 Maker = Callable[..., Path]
 

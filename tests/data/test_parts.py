@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from odevit.data.parts import stratified_split
+from odevit.data.splits import stratified_split
 
 LABELS = torch.cat([torch.full((n,), c) for c, n in enumerate((100, 50, 10, 3, 1))])
 LABELS = LABELS[torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(1))]

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from odevit import cli
-from odevit.data import read_picture
-from tests.model.tiny import tiny_model
+from odevit.data.decode import read_picture
+from tests.tiny import tiny_model
 
 ORIENTATION = 0x0112
 LYING = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data.plan import EpochPlan
+from odevit.data.sampler import EpochPlan
 from odevit.errors import ConfigError
 
 

@@ -17,7 +17,8 @@ import pytest
 import torch
 from PIL import Image
 
-from odevit.data import Images, load_data
+from odevit.data.images import Images
+from odevit.data.loading import load_data
 from odevit.data.source import find_source
 
 from .conftest import encoded, picture

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from odevit import load
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import compose_distillation
-from odevit.distill.fewer_steps import FewerSteps
 from odevit.distill.objective import DistillObjective
+from odevit.distill.step_distillation import StepDistillation
 from odevit.errors import ConfigError
-from odevit.solver import Way
-from tests.model.tiny import tiny_images, tiny_model
+from tests.tiny import tiny_images, tiny_model
 from tests.train.start import words
 
 GOAL = DistillObjective(cls=0.0, patches=0.0, others=1.0, logits=1.0)
@@ -23,19 +23,19 @@ def pair(**settings):
     teacher = tiny_model(leak=0.0, solver="euler", steps=6, horizon=3.0, **settings).eval().requires_grad_(False)
     student = tiny_model(leak=0.0, solver="euler", steps=6, horizon=3.0, **settings)
     student.load_state_dict(teacher.state_dict())
-    return FewerSteps(student, teacher, GOAL)
+    return StepDistillation(student, teacher, GOAL)
 
 
 def test_in_the_teachers_own_steps_there_is_nothing_to_learn_and_in_fewer_there_is():
     network, images = pair(), tiny_images(4)
-    assert network(images, way=network.teacher.way).loss.item() < 1e-8
-    assert network(images, way=network.way.but(steps=2)).loss.item() > 1e-4
+    assert network(images, solver_config=network.teacher.solver_config).loss.item() < 1e-8
+    assert network(images, solver_config=network.solver_config.replace(steps=2)).loss.item() > 1e-4
 
 
 @pytest.mark.parametrize(("steps", "fine"), [(2, 6), (3, 6), (4, 8), (6, 6), (8, 8)])
 def test_the_student_meets_its_teacher_where_its_own_steps_end(steps, fine):
     network, images = pair(), tiny_images(2)
-    states, logits = network.target(images, Way("euler", steps, 3.0))
+    states, logits = network.target(images, SolverConfig("euler", steps, 3.0))
     path = network.teacher(images, steps=fine, save="all").trajectory
     assert len(states) == steps
     for n, state in enumerate(states, start=1):
@@ -46,15 +46,15 @@ def test_the_student_meets_its_teacher_where_its_own_steps_end(steps, fine):
 def test_learning_brings_few_steps_nearer_and_keeps_many():
     """On the images it learns from, drawn in turn; and no gradient reaches the teacher."""
     network, images = pair(), tiny_images(8)
-    few, many = network.way.but(steps=2), network.way
-    before = network(images, way=few).loss.item()
+    few, many = network.solver_config.replace(steps=2), network.solver_config
+    before = network(images, solver_config=few).loss.item()
     optimiser = torch.optim.Adam(network.student.parameters(), lr=2e-3)
     for update in range(40):
         optimiser.zero_grad()
-        network(images, way=few if update % 2 else many).loss.backward()
+        network(images, solver_config=few if update % 2 else many).loss.backward()
         optimiser.step()
-    assert network(images, way=few).loss.item() < 0.5 * before
-    assert network(images, way=many).loss.item() < 0.5 * before
+    assert network(images, solver_config=few).loss.item() < 0.5 * before
+    assert network(images, solver_config=many).loss.item() < 0.5 * before
     assert all(parameter.grad is None for parameter in network.teacher.parameters())
 
 
@@ -66,7 +66,7 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
     recipe.check()
     folder = distill_recipe(recipe)
     student = load(folder)
-    assert (student.way.steps, student.way.name, student.way.horizon) == (3, "euler", 3.0)
+    assert (student.solver_config.steps, student.solver_config.name, student.solver_config.horizon) == (3, "euler", 3.0)
     record = json.loads((folder / "record.json").read_text())
     assert (record["nfe"], record["teacher"]["nfe"], record["labels"]) == (3, 6, 0)
     assert {"agreement", "untaught_top1", "many_steps_top1"} <= set(record)

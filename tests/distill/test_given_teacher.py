@@ -11,8 +11,8 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from odevit import OdeStudent, cli, export_onnx, load
 from odevit.cli import main
-from odevit.distill import Teacher
 from odevit.distill.distillation import compose_distillation
+from odevit.distill.teacher import Teacher
 from odevit.train.compose import compose_recipe
 from odevit.train.splits import data_of, read_data
 

@@ -3,16 +3,18 @@
 import pytest
 import torch
 
-from odevit.distill import Teacher
+from odevit.core.solution import SaveAt
+from odevit.core.solve import solve
 from odevit.distill.alignment import Alignment
 from odevit.distill.bound_stopping import BoundStopping
-from odevit.distill.distillation import DistillObjective, StoppingRecipe, compose_distillation
-from odevit.distill.step import Distillation
-from odevit.model import get_ode_model
-from odevit.objectives import attention_kl, attention_l1
-from odevit.solver import Save, solve
-from odevit.train import RunFolder
-from tests.model.zoo import images, make
+from odevit.distill.distillation import StoppingRecipe, compose_distillation
+from odevit.distill.loss import Distillation
+from odevit.distill.objective import DistillObjective
+from odevit.distill.teacher import Teacher
+from odevit.objectives.attention_matching import attention_kl, attention_l1
+from odevit.surgery.surgery import get_ode_model
+from odevit.train.folder import RunFolder
+from tests.zoo import images, make
 
 OWN = 4
 EVEN = Alignment("uniform", (1.0,) * 3)
@@ -45,7 +47,7 @@ def test_forced_stretches_begin_with_the_learned_registers():
     own = encoder.registers.expand(2, -1, -1)
     anchor, start = torch.cat([layers[0], own], dim=1), torch.cat([layers[1], own], dim=1)
     end = solve(encoder.field.dynamics(anchor), start, solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.way)
+    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     torch.testing.assert_close(stretches[1], end[:, :17])
     network(pixels).loss.backward()
     assert encoder.registers.grad.abs().sum() > 0
@@ -55,7 +57,7 @@ def test_forced_stretches_begin_with_the_learned_registers():
 def test_attention_is_compared_on_the_teachers_tokens(part, distance):
     network, pixels = distillation("vit-classifier", DistillObjective(**{part: 1.0})), images()
     theirs = network.teacher(pixels, attentions=True).attentions
-    maps = network.student.states(pixels, save=Save(attentions=True)).attentions
+    maps = network.student.states(pixels, save=SaveAt(attentions=True)).attentions
     assert maps[0].shape[-2:] == (17 + OWN, 17 + OWN)
     torch.testing.assert_close(maps[0].sum(-1), torch.ones(2, 4, 17 + OWN))
     distances = [distance(maps[n - 1][..., :17, :17], q)["loss"] for n, q in zip((2, 4, 6), theirs, strict=True)]

@@ -9,20 +9,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import ViTConfig, ViTForImageClassification
 
-from odevit.distill import Teacher
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
 from odevit.distill.distill_task import DistillTask, distill_recipe
-from odevit.distill.distillation import DistillObjective, compose_distillation
+from odevit.distill.distillation import compose_distillation
+from odevit.distill.loss import Distillation
+from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import Phase, PhaseObjective, judges, parts_of
-from odevit.distill.step import Distillation
-from odevit.model import get_ode_model
-from odevit.solver import Way
+from odevit.distill.teacher import Teacher
+from odevit.surgery.surgery import get_ode_model
 from odevit.train.callbacks import read_metrics
 from odevit.train.folder import RunFolder
-from odevit.train.life import make_trainer, run
 from odevit.train.recipe import TrainRecipe
+from odevit.train.runner import make_trainer, run
 from odevit.train.trainer import OdeViTTrainer
-from tests.model.tiny import tiny_images, tiny_model
+from tests.tiny import tiny_images, tiny_model
 from tests.train.start import words
 
 LAYERS = 3
@@ -80,18 +81,18 @@ def test_a_walk_is_measured_by_the_variance_of_the_teachers_states():
 @pytest.mark.parametrize(
     ("way", "met"),
     [
-        (Way("lie_trotter", 12, 12.0), {n: n for n in range(1, 13)}),
-        (Way("lie_trotter", 8, 12.0), {2: 3, 4: 6, 6: 9, 8: 12}),
-        (Way("rk4", 5, 12.0), {5: 12}),
-        (Way("heun", 18, 12.0), {3: 2, 6: 4, 9: 6, 12: 8, 15: 10, 18: 12}),
-        (Way("euler", 36, 12.0), {3 * n: n for n in range(1, 13)}),
-        (Way("lie_trotter", 18, 18.0), {n: n for n in range(1, 13)}),
+        (SolverConfig("lie_trotter", 12, 12.0), {n: n for n in range(1, 13)}),
+        (SolverConfig("lie_trotter", 8, 12.0), {2: 3, 4: 6, 6: 9, 8: 12}),
+        (SolverConfig("rk4", 5, 12.0), {5: 12}),
+        (SolverConfig("heun", 18, 12.0), {3: 2, 6: 4, 9: 6, 12: 8, 15: 10, 18: 12}),
+        (SolverConfig("euler", 36, 12.0), {3 * n: n for n in range(1, 13)}),
+        (SolverConfig("lie_trotter", 18, 18.0), {n: n for n in range(1, 13)}),
     ],
 )
-def test_a_way_meets_a_layer_only_where_a_step_ends_at_its_time(way, met):
+def test_a_way_meets_a_layer_only_where_a_step_ends_at_its_time(solver_config, met):
     network = made(steps=12, layers=12)
-    assert network.meetings(way) == met
-    assert list(network.meetings(way)) == sorted(met)
+    assert network.meetings(solver_config) == met
+    assert list(network.meetings(solver_config)) == sorted(met)
 
 
 def test_beyond_the_horizon_the_target_stays_the_last_state():
@@ -100,7 +101,7 @@ def test_beyond_the_horizon_the_target_stays_the_last_state():
     path = network.student.states(images, steps=6, horizon=6.0, save=[1, 2, 3, 6]).states
     pairs = zip(path, [*layers[1:], layers[-1]], strict=True)
     expected = torch.stack([half_and_half(x, y) / variance(y) for x, y in pairs]).mean()
-    torch.testing.assert_close(network(images, way=Way("lie_trotter", 6, 6.0)).loss, expected)
+    torch.testing.assert_close(network(images, solver_config=SolverConfig("lie_trotter", 6, 6.0)).loss, expected)
 
 
 def test_without_a_cls_the_others_have_its_weight():
@@ -120,7 +121,10 @@ def test_a_phase_changes_what_it_names_and_nothing_else():
 
 
 def test_parts_take_what_a_phase_does_not_say_from_the_training():
-    own, train = Way("lie_trotter", 12, 12.0), TrainRecipe(learning_rate=0.1, muon_learning_rate=0.2, warmup=0.3)
+    own, train = (
+        SolverConfig("lie_trotter", 12, 12.0),
+        TrainRecipe(learning_rate=0.1, muon_learning_rate=0.2, warmup=0.3),
+    )
     phases = {
         "a": Phase(share=0.25, forced=True),
         "b": Phase(share=0.25, learning_rate=0.5, ways=["own:2x"]),
@@ -130,14 +134,14 @@ def test_parts_take_what_a_phase_does_not_say_from_the_training():
     assert (a.learning_rate, a.muon_learning_rate, a.warmup, a.end) == (0.1, 0.2, 0.3, 0.25)
     assert (b.learning_rate, b.muon_learning_rate, c.warmup, c.end) == (0.5, 0.2, 0.0, 1.0)
     assert (a.kind, b.kind, c.kind) == (0, 1, 1), "walks that ask for the same share a captured step"
-    assert b.draws.ways == [Way("lie_trotter", 24, 12.0)]
-    assert c.judged == (own, Way("rk4", 6, 12.0))
+    assert b.draws.ways == [SolverConfig("lie_trotter", 24, 12.0)]
+    assert c.judged == (own, SolverConfig("rk4", 6, 12.0))
 
 
 def test_the_best_weights_are_judged_by_their_own_way_the_coarsest_and_one_that_does_not_split():
-    own = Way("lie_trotter", 12, 12.0)
-    ways = [own, own.but(steps=8), own.times(1.5), own.but("rk4"), own.but("euler", 36)]
-    assert judges(ways, own) == (own, own.but(steps=8), own.but("rk4"))
+    own = SolverConfig("lie_trotter", 12, 12.0)
+    ways = [own, own.replace(steps=8), own.times(1.5), own.replace("rk4"), own.replace("euler", 36)]
+    assert judges(ways, own) == (own, own.replace(steps=8), own.replace("rk4"))
     assert judges([own], own) == (own,)
 
 
@@ -171,12 +175,12 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)
     folder = distill_recipe(recipe(vit, out=tmp_path / "run"))
-    phases, own = json.loads((folder / "record.json").read_text())["phases"], Way("lie_trotter", 3, 3.0)
+    phases, own = json.loads((folder / "record.json").read_text())["phases"], SolverConfig("lie_trotter", 3, 3.0)
     assert [name for name, *_ in seen] == ["forced"] * 20 + ["walk"] * 10 + ["any_way"] * 20
     assert {tuple(step[1:5]) for step in seen[:20]} == {(True, "increment", (0.5, 0.5, 0.0, 0.0), own)}
     assert {tuple(step[1:5]) for step in seen[20:30]} == {(False, "state", (0.5, 0.5, 0.0, 1.0), own)}
     assert {tuple(step[1:4]) for step in seen[30:]} == {(False, "state", (0.1, 0.1, 1.0, 1.0))}
-    assert {step[4] for step in seen[30:]} > {own, Way("rk4", 3, 3.0)}
+    assert {step[4] for step in seen[30:]} > {own, SolverConfig("rk4", 3, 3.0)}
     for name, highest, left in (("forced", 2e-3, 0.0), ("walk", 2e-3, 1.5e-3), ("any_way", 1.5e-3, 0.0)):
         rates = [step[5] for step in seen if step[0] == name]
         assert max(rates) == pytest.approx(highest, rel=0.1)
@@ -189,13 +193,18 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
     record = json.loads((folder / "record.json").read_text())
     last = [line for line in lines if line["phase"] == "any_way"]
     assert record["seeds"][0]["validation"] == max(line["eval_accuracy"] for line in last)
-    ways = [f"eval_accuracy_{way['solver']}_{way['steps']}" for way in phases["any_way"]["judged"]]
+    ways = [
+        f"eval_accuracy_{solver_config['solver']}_{solver_config['steps']}"
+        for solver_config in phases["any_way"]["judged"]
+    ]
     assert ways == ["eval_accuracy_lie_trotter_3", "eval_accuracy_lie_trotter_2", "eval_accuracy_rk4_3"]
-    assert all(sum(line[way] for way in ways) / 3 == pytest.approx(line["eval_accuracy"]) for line in last)
+    assert all(
+        sum(line[solver_config] for solver_config in ways) / 3 == pytest.approx(line["eval_accuracy"]) for line in last
+    )
 
 
 @pytest.fixture(scope="module")
-def whole(vit, tmp_path_factory):
+def integer(vit, tmp_path_factory):
     return distill_recipe(recipe(vit, out=tmp_path_factory.mktemp("whole") / "run"))
 
 
@@ -419,9 +428,9 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
     batch = next(iter(task.batches))
     for part in task.parts:
         task.enter(0.0, part)
-        for way in part.draws.ways:
-            replayed = trainer.captured(batch, way, part.kind).item()
-            assert replayed == pytest.approx(task.network(**batch, way=way).loss.item(), rel=1e-4)
+        for solver_config in part.draws.ways:
+            replayed = trainer.captured(batch, solver_config, part.kind).item()
+            assert replayed == pytest.approx(task.network(**batch, solver_config=solver_config).loss.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("knots", [1, 4])

@@ -14,25 +14,26 @@ from transformers import (
 )
 
 from odevit import OdeStudent, OdeStudentConfig, load
-from odevit.cli import evaluate
-from odevit.data import load_data
-from odevit.distill import Teacher
+from odevit.cli.answering import evaluate
+from odevit.data.loading import load_data
 from odevit.distill import teacher as teacher_module
 from odevit.distill.alignment import Alignment
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.pretrained import PretrainedTask, train_pretrained
+from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
-from odevit.model import anatomy, surgery
-from odevit.train import RunFolder
+from odevit.surgery import surgery
+from odevit.surgery import vit_spec as anatomy
 from odevit.train.callbacks import read_metrics
 from odevit.train.compose import compose_recipe
-from odevit.train.life import run
+from odevit.train.folder import RunFolder
+from odevit.train.runner import run
 from odevit.train.splits import data_of, evaluation_batches, read_data
 from odevit.train.trainer import OdeViTTrainer
-from tests.model.zoo import make
 from tests.train.start import begin, finish, together, words
+from tests.zoo import make
 
 SMALL = {"device": "cpu", "train.epochs": 2, "train.evaluate_every": 1, "train.batch_size": 128, "train.log_every": 10}
 
@@ -333,7 +334,7 @@ def test_rates_rise_with_the_layers_also_of_a_body_that_has_no_head_yet(name, wi
     task = PretrainedTask(compose_recipe(words({"teacher": tmp_path / "teacher", "train.layer_decay": 0.5, **SMALL})))
     task.build()
     rates = {parameter: task.rate_of(parameter) for parameter, _ in task.network.named_parameters()}
-    layers = task.network.way.steps
+    layers = task.network.solver_config.steps
     assert set(rates.values()) == {0.5**layer for layer in range(layers + 1)}
     assert all(rate == 0.5**layers for parameter, rate in rates.items() if "embeddings" in parameter)
     assert all(rate == 1 for parameter, rate in rates.items() if "classifier" in parameter)

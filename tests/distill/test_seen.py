@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
+from odevit.distill.checks import refuse_glances
+from odevit.distill.loss import Distillation, glance
 from odevit.distill.objective import DistillObjective
-from odevit.distill.refusals import refuse_glances
-from odevit.distill.step import Distillation, glance
+from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
-from odevit.model import get_ode_model
-from odevit.tokens import PrefixLayout, TokenLayout, picked
-from tests.model.tiny import tiny_images, tiny_model
-from tests.model.zoo import images, make
+from odevit.surgery.surgery import get_ode_model
+from odevit.tokens import PrefixLayout, TokenLayout, gather_tokens
+from tests.tiny import tiny_images, tiny_model
+from tests.zoo import images, make
 
 PLACED = ("dinov3", "dinov3-gated", "odevit-options")
 WITH_HEAD = ["vit-classifier", "deit-classifier", "dinov2-classifier", "dinov2-registers-classifier"]
@@ -55,7 +55,7 @@ def test_a_teacher_that_sees_all_in_another_order_says_the_same(name):
     ).expand(len(pixels), -1)
     whole, turned = teacher(pixels), teacher(pixels, kept=order)
     for state, other in zip(whole.states, turned.states, strict=True):
-        torch.testing.assert_close(picked(state, order), other, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(gather_tokens(state, order), other, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(whole.pooled, turned.pooled, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(teacher(pixels).states, whole.states, atol=0, rtol=0)
 

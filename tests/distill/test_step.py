@@ -6,19 +6,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from odevit.distill import Teacher
+from odevit.core.solution import SaveAt
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
-from odevit.distill.distillation import DistillObjective
-from odevit.distill.refusals import refuse_pooled
-from odevit.distill.step import Distillation
+from odevit.distill.checks import refuse_pooled
+from odevit.distill.loss import Distillation
+from odevit.distill.objective import DistillObjective
+from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
-from odevit.model import get_ode_model
-from odevit.model.head import head_parameters
-from odevit.objectives import jasmin, path_matching
-from odevit.solver import Save, Way, solve
-from tests.model.tiny import tiny_images, tiny_model
-from tests.model.zoo import images as photographs
-from tests.model.zoo import make
+from odevit.objectives import jasmin
+from odevit.objectives.matching import path_matching
+from odevit.surgery.head import head_parameters
+from odevit.surgery.surgery import get_ode_model
+from tests.tiny import tiny_images, tiny_model
+from tests.zoo import images as photographs
+from tests.zoo import make
 
 LAYERS = 3
 
@@ -70,7 +73,7 @@ def test_past_its_horizon_the_target_stays_the_last_state():
     trajectory = network.student.states(images, steps=12, horizon=6.0, save=[6, 12]).states
     last = network.teacher.states(images)[-1]
     expected = torch.stack([(state[:, 0] - last[:, 0]).square().mean() for state in trajectory]).mean()
-    torch.testing.assert_close(network(images, way=Way("lie_trotter", 12, 6.0)).loss, expected)
+    torch.testing.assert_close(network(images, solver_config=SolverConfig("lie_trotter", 12, 6.0)).loss, expected)
 
 
 def test_the_step_of_arrival_is_read_off_the_way():
@@ -79,12 +82,12 @@ def test_the_step_of_arrival_is_read_off_the_way():
     states = network.student.states(images, steps=9, horizon=4.5, save=[2, 4, 6, 9]).states
     layers = network.teacher.states(images)
     expected = path_matching(states, [*layers[1:], layers[-1]], network.teacher.layout(images), patches=1.0)["loss"]
-    torch.testing.assert_close(network(images, way=network.student.way.times(1.5)).loss, expected)
+    torch.testing.assert_close(network(images, solver_config=network.student.solver_config.times(1.5)).loss, expected)
 
 
 def test_a_way_that_ends_before_the_last_layer_is_refused():
     with pytest.raises(ValueError, match=r"ends before the student's own horizon 3.*go at least as far"):
-        made()(tiny_images(), way=Way("lie_trotter", 6, 1.5))
+        made()(tiny_images(), solver_config=SolverConfig("lie_trotter", 6, 1.5))
 
 
 @pytest.mark.parametrize("scale", ["none", "state", "increment"])
@@ -106,7 +109,7 @@ def test_forced_stretches_start_at_the_teachers_states():
     network, images = made(DistillObjective(logits=0.0, forced=0.5)), tiny_images()
     layers = network.teacher.states(images)
     dynamics = network.student.field.dynamics(layers[0])
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.way)
+    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     expected = solve(dynamics, layers[1], solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
     torch.testing.assert_close(stretches[1], expected)
     forced = network(images).loss
@@ -130,7 +133,7 @@ def test_forced_stretches_join_to_the_whole_way():
     network, images = rotary(), photographs()
     path = network.student.states(images).states
     h0 = network.student.tokens(images)
-    stretches = network._forced((h0, path[2], path[4], path[6]), {2: 1, 4: 2, 6: 3}, network.student.way)
+    stretches = network._forced((h0, path[2], path[4], path[6]), {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     torch.testing.assert_close(stretches, [path[2], path[4], path[6]])
 
 
@@ -138,14 +141,14 @@ def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
     """In another width and with registers of its own: [P h_0 + p; r], then [P h_l; r]."""
     network, images = rotary(hidden_size=16, registers=2), photographs()
     encoder, layers = network.student.encoder, network.teacher.states(images)
-    first, own = encoder.enter(layers[0]), encoder.registers.expand(2, -1, -1)
+    first, own = encoder.encode_tokens(layers[0]), encoder.registers.expand(2, -1, -1)
     starts = [first, *(torch.cat([encoder.in_proj(h), own], dim=1) for h in layers[1:3])]
     dynamics = encoder.field.dynamics(first)
     expected = [
-        encoder.leave(solve(dynamics, z, solver="lie_trotter", steps=2, t0=float(n), t1=n + 1.0).state)
+        encoder.decode_tokens(solve(dynamics, z, solver="lie_trotter", steps=2, t0=float(n), t1=n + 1.0).state)
         for n, z in enumerate(starts)
     ]
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.way)
+    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     torch.testing.assert_close(stretches, expected)
     stretches[1].sum().backward()
     assert encoder.positions.grad.abs().sum() > 0, "the leak still pulls to x(0), which has them"
@@ -154,7 +157,7 @@ def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
 def test_jasmin_reaches_the_field():
     network, images = made(DistillObjective(cls=0.0, patches=0.0, logits=1e-9, jasmin=1.0)), tiny_images()
     output = network(images)
-    maps = network.student.states(images, save=Save(attentions=True)).attentions
+    maps = network.student.states(images, save=SaveAt(attentions=True)).attentions
     expected = torch.stack([jasmin(attention, 2) for attention in maps]).mean()
     torch.testing.assert_close(output.parts["jasmin"], expected, rtol=1e-4, atol=1e-6)
     output.loss.backward()
@@ -207,13 +210,16 @@ def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
     """Norm and pooling of the original, over the variance from image to image; the path does not count."""
     goal = DistillObjective(cls=0.0, patches=0.0, pooled=2.0, logits=0.0)
     network, images = made(goal), tiny_images()
-    way = network.student.way.times(1.5)
+    solver_config = network.student.solver_config.times(1.5)
     encoder = network.student.model.odevit
     ours, theirs = (
-        encoder.pooling(encoder.norm(state), network.student.outer_layout())
-        for state in (network.student.states(images, way=way).state, network.teacher.states(images)[-1])
+        encoder.pooling(encoder.norm(state), network.student.teacher_layout())
+        for state in (
+            network.student.states(images, solver_config=solver_config).state,
+            network.teacher.states(images)[-1],
+        )
     )
-    loss = network(images, way=way).loss
+    loss = network(images, solver_config=solver_config).loss
     torch.testing.assert_close(loss, 2.0 * (ours - theirs).square().mean() / theirs.var(dim=0).mean())
     loss.backward()
     assert all(weight.grad is None for weight in network.student.model.classifier.parameters())
@@ -235,7 +241,7 @@ def test_a_head_that_is_not_found_is_not_asked():
 def test_asked_it_is_the_student():
     network, images = made().eval(), tiny_images()
     torch.testing.assert_close(network.ask(images)[0], network.student(images).logits)
-    assert network.ask(images, Way("lie_trotter", 3, 3.0))[1].stats.nfe == 3
+    assert network.ask(images, SolverConfig("lie_trotter", 3, 3.0))[1].stats.nfe == 3
 
 
 @pytest.mark.parametrize("name", ["jacobian", "settling", "transport"])
@@ -271,4 +277,4 @@ def test_problems_of_an_objective_are_reported_together():
 
 def test_too_few_steps_for_the_layers_are_refused():
     with pytest.raises(ValueError, match=r"3 checkpoints .* do not fit into 2 steps"):
-        made()(tiny_images(), way=Way("lie_trotter", 2, 3.0))
+        made()(tiny_images(), solver_config=SolverConfig("lie_trotter", 2, 3.0))

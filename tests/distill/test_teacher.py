@@ -6,14 +6,15 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.data import Augmentation, DataSet, DeviceBatches, Images
-from odevit.distill import Teacher, TeacherCache, cache_features
-from odevit.distill.features import fingerprint
-from odevit.distill.teacher import attention_over_layers
+from odevit.data.augment.policy import Augmentation
+from odevit.data.batches import DeviceBatches
+from odevit.data.images import DataSet, Images
+from odevit.distill.features import TeacherCache, cache_features, fingerprint
+from odevit.distill.teacher import Teacher, attention_over_layers
 from odevit.errors import ConfigError
-from odevit.model import get_ode_model
-from tests.model.tiny import tiny_model
-from tests.model.zoo import SIZE, ZOO, LikeTimm, answers, images, make
+from odevit.surgery.surgery import get_ode_model
+from tests.tiny import tiny_model
+from tests.zoo import SIZE, ZOO, LikeTimm, answers, images, make
 
 
 def classes(count):
@@ -225,7 +226,7 @@ def test_batches_that_change_are_refused(tmp_path):
     data = Images(torch.zeros(4, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
     options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "num_classes": 5}
     teacher = Teacher(make("vit"))
-    changing = DeviceBatches(data, 2, shuffle=True, augmentation=Augmentation(), **options)
+    change_schedule = DeviceBatches(data, 2, shuffle=True, augmentation=Augmentation(), **options)
     with pytest.raises(ConfigError, match=r"2 problems"):
-        cache_features(teacher, changing, tmp_path)
+        cache_features(teacher, change_schedule, tmp_path)
     assert len(cache_features(teacher, DeviceBatches(data, 3, **options), tmp_path)) == 4

@@ -6,7 +6,9 @@ import torch
 from datasets import Dataset, Features, Image
 from PIL import Image as Picture
 
-from odevit.data import Images, ImageStream, find_source, load_data
+from odevit.data.images import Images, ImageStream
+from odevit.data.loading import load_data
+from odevit.data.source import find_source
 from odevit.data.unlabelled import find_pictures
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
@@ -157,8 +159,8 @@ def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_p
 
 def test_what_is_wrong_with_a_folder(tmp_path):
     (tmp_path / "empty").mkdir()
-    broken = save_pictures(tmp_path / "broken", 2, 10)
-    (broken / "1.png").write_text("no picture")
+    validate = save_pictures(tmp_path / "broken", 2, 10)
+    (validate / "1.png").write_text("no picture")
     for folder, message in (
         ("empty", "unlabelled='.*empty' holds no images to train on; expected files ending in"),
         ("absent", "unlabelled='.*absent' is no folder"),
@@ -167,7 +169,7 @@ def test_what_is_wrong_with_a_folder(tmp_path):
         with pytest.raises(ValueError, match=message):
             load_data("digits", image_size=8, unlabelled=[tmp_path / folder])
     with pytest.warns(UserWarning, match="skipped: 1 image cannot be read"):
-        both = load_data("digits", image_size=8, unlabelled=[broken], skip_unreadable=True)
+        both = load_data("digits", image_size=8, unlabelled=[validate], skip_unreadable=True)
     assert len(both.train) == len(load_data("digits").train) + 1
 
 

@@ -98,7 +98,7 @@ def cases() -> Iterator[tuple[str, list[float]]]:
             with torch.no_grad():
                 output = small_model(solver, 4, **changes, tolerance=1e-3)(images(), save="all")
             yield f"{kind}, {solver}", [*output.logits.flatten().tolist(), float(output.stats.nfe)]
-    from odevit.solver import PENALTIES
+    from odevit.solvers.penalties import PENALTIES
 
     for checkpointing in (False, True):
         for solver in ("lie_trotter", "heun", "ab2"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from odevit.objectives import attention_kl, attention_l1, mass_threshold
+from odevit.objectives.attention_matching import attention_kl, attention_l1, mass_threshold
 
 EPS = torch.finfo(torch.float64).eps
 

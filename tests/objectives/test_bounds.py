@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from odevit.field import ATTENTIONS, DotProductAttention
-from odevit.objectives import approximation_bound, curvature, weight_bound
-from odevit.solver import solve
+from odevit.attention.kinds import DotProductAttention
+from odevit.core.attention import ATTENTIONS
+from odevit.core.solve import solve
+from odevit.objectives.bounds import approximation_bound, curvature, weight_bound
 
 EPS = torch.finfo(torch.float64).eps
 STEPS = (4, 16, 64, 256)

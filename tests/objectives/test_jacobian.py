@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from odevit.field import VectorField
-from odevit.objectives import JacobianNorm
-from odevit.solver import solve
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.objectives.jacobian import JacobianNorm
 
 
 @pytest.mark.parametrize("distance", [0.03, 1.0])
@@ -27,7 +27,7 @@ def test_it_is_the_frobenius_norm_of_a_linear_field(distance):
 def test_a_small_distance_gives_the_jacobian_of_a_field_and_leaves_its_leak_out():
     torch.manual_seed(0)
     field, x = VectorField(8, 2, leak=3.0).double(), torch.randn(1, 4, 8, dtype=torch.float64)
-    dense = torch.func.jacfwd(lambda y: field.dynamics(x).observed_by(lambda _: None).forcing(y, 0.0))(x)
+    dense = torch.func.jacfwd(lambda y: field.dynamics(x).with_attention_hook(lambda _: None).forcing(y, 0.0))(x)
     exact = dense.square().sum().item() / x.numel()
     copies = x.expand(20_000, -1, -1).contiguous()
     solution = solve(field, copies, solver="euler", steps=1, t1=0.1, penalties={"jacobian": JacobianNorm(1e-3)})

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
-from odevit.field import VectorField
-from odevit.objectives import JaSMin, g, jasmin
-from odevit.solver import Save, solve
+from odevit.core.field import VectorField
+from odevit.core.solution import SaveAt
+from odevit.core.solve import solve
+from odevit.objectives import jasmin
+from odevit.objectives.jasmin import JaSMin, g
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -121,7 +123,7 @@ def field_and_state():
 @pytest.mark.parametrize("name", ["euler", "heun", "lie_trotter"])
 def test_in_the_loop_it_is_the_mean_over_all_maps(name):
     field, x0 = field_and_state()
-    solution = solve(field, x0, solver=name, steps=3, penalties={"jasmin": JaSMin(k=2)}, save=Save(attentions=True))
+    solution = solve(field, x0, solver=name, steps=3, penalties={"jasmin": JaSMin(k=2)}, save=SaveAt(attentions=True))
     expected = torch.stack([jasmin(maps, 2) for maps in solution.attentions]).mean()
     torch.testing.assert_close(solution.penalties["jasmin"], expected)
     assert expected > 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from odevit.objectives import logit_kl, path_matching, pooled_matching
+from odevit.objectives.matching import logit_kl, path_matching, pooled_matching
 from odevit.tokens import TokenLayout
 
 LAYOUT = TokenLayout(has_cls=True, grid=(2, 2), num_registers=1)

@@ -3,9 +3,13 @@
 import pytest
 import torch
 
-from odevit.field import VectorField
-from odevit.objectives import JacobianNorm, JaSMin, Settling, Transport
-from odevit.solver import PENALTIES, solve
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.objectives.jacobian import JacobianNorm
+from odevit.objectives.jasmin import JaSMin
+from odevit.objectives.settling import Settling
+from odevit.objectives.transport import Transport
+from odevit.solvers.penalties import PENALTIES
 
 
 @pytest.mark.parametrize("name", PENALTIES)

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from odevit.field import Dynamics, VectorField
-from odevit.objectives import Settling
-from odevit.solver import solve
+from odevit.core.dynamics import Dynamics
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.objectives.settling import Settling
 
 
 def cost(matrix, *, steps=3, **settings):

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from odevit.field import VectorField
-from odevit.objectives import Transport
-from odevit.solver import solve
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.objectives.transport import Transport
 
 
 @pytest.mark.parametrize("steps", [1, 5])

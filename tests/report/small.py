@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from odevit.field import Dynamics, Field
-from odevit.report import Sizes
-from odevit.report.study import Sample
-from tests.model.tiny import tiny_model
+from odevit.core.dynamics import Dynamics, Field
+from odevit.report.study import Sample, Sizes
+from tests.tiny import tiny_model
 
 FEW = Sizes(accurate=5, solvers=4, limits=2, groups=2, radius=3, depths=3, spectrum=2, lipschitz=2, approximation=2)
 

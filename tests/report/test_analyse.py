@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from odevit.model import OdeViTForImageClassification, load
-from odevit.report import SECTIONS, analyse
-from odevit.report.section import all_sections, write_page
-from odevit.solver import make_solver
+from odevit.core.modeling_odevit import OdeViTForImageClassification
+from odevit.core.solver import make_solver
+from odevit.loading import load
+from odevit.report.analyze import analyse
+from odevit.report.section import SECTIONS, all_sections, write_page
 from tests.report.alone import pictures, what_it_fetches, without_pictures
 from tests.report.small import FEW, model_folder, picture_folder
 
@@ -77,7 +78,7 @@ def bundled(tmp_path_factory, data):
     spec = importlib.util.spec_from_file_location("norms", folder / "norms.py")
     all_sections()  # imports them; inside the block below they would be forgotten
     with pytest.MonkeyPatch.context() as patch, SECTIONS.restored():
-        patch.setattr(importlib.import_module("odevit.model.load"), "bundled_models", lambda: {"tiny": run})
+        patch.setattr(importlib.import_module("odevit.loading"), "bundled_models", lambda: {"tiny": run})
         patch.chdir(folder)
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
         found = analyse("tiny", data=str(data), limit=6, sizes=FEW)
@@ -187,7 +188,7 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     model.odevit.norm.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    monkeypatch.setattr(importlib.import_module("odevit.report.analyse"), "load", lambda *_: model)
+    monkeypatch.setattr(importlib.import_module("odevit.report.analyze"), "load", lambda *_: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
     found = analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
@@ -252,7 +253,7 @@ def test_a_bundled_model_is_not_shadowed_by_its_report(bundled):
 def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
     """Strang's short steps are stable, but rest beside the equation: that is the solver's doing."""
     numbers = bundled.numbers
-    stable = [way["solver"] for way in numbers["sweep"]["solvers"] if way["stable"]]
+    stable = [solver_config["solver"] for solver_config in numbers["sweep"]["solvers"] if solver_config["stable"]]
     assert "strang" in stable
     own = numbers["model"]["solver"]
     counted = [name for name in stable if name == own or make_solver(name).rests_with_equation]

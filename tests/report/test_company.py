@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from odevit import get_ode_model
-from odevit.distill import Teacher
 from odevit.distill.alignment import Alignment
+from odevit.distill.teacher import Teacher
 from odevit.report.study import Study
-from odevit.report.teaching import keep_company
-from tests.model.tiny import tiny_model
-from tests.model.zoo import images, make
+from odevit.report.teacher_match import keep_company
+from tests.tiny import tiny_model
+from tests.zoo import images, make
 
 LAYERS = 3
 EVEN = Alignment("uniform", (1.0,) * LAYERS)
 
 
 def company_of(student, teacher, alignment, batches):
-    way = Study("run", student, None, teacher).meeting_way
-    return keep_company(student, teacher, alignment.indices(way.steps), way, batches)
+    solver_config = Study("run", student, None, teacher).meeting_way
+    return keep_company(student, teacher, alignment.indices(solver_config.steps), solver_config, batches)
 
 
 def batches(*sizes):
@@ -77,7 +77,7 @@ def test_a_student_with_fewer_steps_than_its_teacher_has_layers_is_refined_to_me
     teacher, student = Teacher(model), get_ode_model(model, steps=2)
     (batch,) = batches(2)
     company = company_of(student, teacher, EVEN, [batch])
-    path = student.states(batch["pixel_values"], way=student.way.but(steps=LAYERS)).states
+    path = student.states(batch["pixel_values"], solver_config=student.solver_config.replace(steps=LAYERS)).states
     expected = (path[-1] - teacher.states(batch["pixel_values"])[-1])[:, 0].norm(dim=-1)
     torch.testing.assert_close(company.distances["cls"][-1], expected)
     assert torch.equal(company.answers, student(batch["pixel_values"]).logits.argmax(-1)), "answers in its own steps"

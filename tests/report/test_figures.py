@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from odevit.distill.bound_stopping import draw_tracking
-from odevit.report.coming_to_rest import draw_exponents, draw_spectrum, draw_speed
-from odevit.report.dependence import draw_grid, draw_horizons, draw_steps
+from odevit.report.attention import draw_attention
+from odevit.report.convergence import draw_exponents, draw_spectrum, draw_speed
 from odevit.report.early_stopping import draw_stop
-from odevit.report.gaze import draw_attention
 from odevit.report.groups import draw_classes
 from odevit.report.section import plain
 from odevit.report.smoothness import draw_lipschitz, draw_radius
-from odevit.report.teaching import GROUPS, draw_bins, draw_correctness, draw_layers, nearness
+from odevit.report.solver_sensitivity import draw_grid, draw_horizons, draw_steps
+from odevit.report.teacher_match import GROUPS, draw_bins, draw_correctness, draw_layers, nearness
 from tests.report.test_verdict import GOOD, outcome, share, spread
 
 

@@ -10,16 +10,16 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from odevit import get_ode_model
 from odevit.analysis.significance import Share, ranking, side_of_chance
-from odevit.distill import Teacher
+from odevit.distill.teacher import Teacher
 from odevit.report import analyse
 from odevit.report.early_stopping import stopping_epoch
 from odevit.report.section import draw_all, plain, write_page
 from odevit.report.study import Study
-from odevit.report.teaching import GROUPS, Teaching, distance_bins, nearness
-from tests.model.zoo import make
+from odevit.report.teacher_match import GROUPS, Teaching, distance_bins, nearness
 from tests.report.alone import pictures
 from tests.report.small import FEW, sample_of
 from tests.report.small import images as small_images
+from tests.zoo import make
 
 ABOUT = {
     "model": {"kind": "student", "parameters": 1, "horizon": 1.0, "steps": 1, "solver": "rk4", "leak": 0.0},

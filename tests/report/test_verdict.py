@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from odevit.analysis.significance import Share
-from odevit.report.coming_to_rest import Settling, exception_numbers
-from odevit.report.dependence import depends
-from odevit.report.enough import enough, fewest
+from odevit.report.convergence import Settling, exception_numbers
+from odevit.report.cost import enough, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
+from odevit.report.solver_sensitivity import depends
 from odevit.report.study import Study
-from odevit.report.teaching import Teaching
-from tests.model.tiny import tiny_model
+from odevit.report.teacher_match import Teaching
 from tests.report.small import FEW, images, sample_of
+from tests.tiny import tiny_model
 
 RECORDS = sorted((Path(__file__).parents[2] / "records").glob("*/analysis.json"))
 
@@ -85,8 +85,8 @@ def changed(path, value):
     """GOOD with one number changed."""
     numbers = copy.deepcopy(GOOD)
     place = numbers
-    *way, last = path.split("/")
-    for key in way:
+    *solver_config, last = path.split("/")
+    for key in solver_config:
         place = place[key]
     place[last] = value
     return numbers

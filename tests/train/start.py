@@ -15,7 +15,7 @@ import torch
 
 from odevit.distill.distill_task import distill_recipe
 from odevit.distill.distillation import compose_distillation
-from odevit.train import train_recipe
+from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe
 
 SERVER = get_context("forkserver")

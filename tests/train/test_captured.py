@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from odevit.solver import Way
-from odevit.train.captured import CapturedStep
-from odevit.train.life import compile_field
+from odevit.core.solver_config import SolverConfig
+from odevit.train.cuda_graphs import CapturedStep
 from odevit.train.loss import TrainingLoss
 from odevit.train.recipe import TrainRecipe
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.train.runner import compile_field
+from tests.tiny import tiny_images, tiny_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,33 +24,35 @@ def batch():
 def test_replay_equals_an_ordinary_pass(compiled):
     model = tiny_model(num_register_tokens=0).cuda().train()
     first, second = batch(), batch()
-    short, long = (model.way.but(steps=steps, horizon=horizon) for steps, horizon in ((2, 1.0), (3, 2.0)))
+    short, long = (model.solver_config.replace(steps=steps, horizon=horizon) for steps, horizon in ((2, 1.0), (3, 2.0)))
     passes = ((first, short), (second, long), (second, short))
     expected = []
-    for data, way in passes:
+    for data, solver_config in passes:
         model.zero_grad()
-        loss = model(**data, way=way).loss
+        loss = model(**data, solver_config=solver_config).loss
         loss.backward()
         expected.append((loss.item(), [p.grad.clone() for p in model.parameters()]))
     if compiled:
         compile_field(model)
     captured = CapturedStep(model, first, None)
-    for (data, way), (loss, gradients) in zip(passes, expected, strict=True):
+    for (data, solver_config), (loss, gradients) in zip(passes, expected, strict=True):
         model.zero_grad()  # as the Trainer does: sets gradients to None
-        assert captured(data, way).item() == pytest.approx(loss, rel=1e-4)
+        assert captured(data, solver_config).item() == pytest.approx(loss, rel=1e-4)
         for gradient, expected in zip([p.grad for p in model.parameters()], gradients, strict=True):
             torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_weights_may_change_between_replays():
     model = tiny_model().cuda().train()
-    data, way = batch(), model.way.but(steps=2, horizon=1.0)
+    data, solver_config = batch(), model.solver_config.replace(steps=2, horizon=1.0)
     captured = CapturedStep(model, data, None)
-    captured(data, way)
+    captured(data, solver_config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(0.5)
-    assert captured(data, way).item() == pytest.approx(model(**data, way=way).loss.item(), rel=1e-4)
+    assert captured(data, solver_config).item() == pytest.approx(
+        model(**data, solver_config=solver_config).loss.item(), rel=1e-4
+    )
 
 
 def test_a_stack_of_layers_is_replayed_too():
@@ -62,11 +64,11 @@ def test_a_stack_of_layers_is_replayed_too():
 
 def test_penalties_and_solvers_are_replayed():
     model = tiny_model().cuda().train()
-    data, way = batch(), Way("exponential_euler", 3, 2.0)
+    data, solver_config = batch(), SolverConfig("exponential_euler", 3, 2.0)
     loss = TrainingLoss.of(TrainRecipe(jasmin=0.1, transport=0.2))
-    expected, parts = loss(model, data, way).item(), {name: part.item() for name, part in loss.parts.items()}
+    expected, parts = loss(model, data, solver_config).item(), {name: part.item() for name, part in loss.parts.items()}
     step = CapturedStep(model, data, None, loss)
     loss.spent.clear()
-    assert step(data, way).item() == step(data, way).item() == pytest.approx(expected, rel=1e-4)
+    assert step(data, solver_config).item() == step(data, solver_config).item() == pytest.approx(expected, rel=1e-4)
     assert loss.spent == [3, 3], "replays cost what the step did, and capturing it counts for nothing"
     assert {name: part.item() for name, part in loss.parts.items()} == pytest.approx(parts, rel=1e-4)

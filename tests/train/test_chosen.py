@@ -8,16 +8,16 @@ import pytest
 from PIL import Image
 
 from odevit.cli import main
-from odevit.data.facts import Facts, facts_about
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.data.inspect import Facts, facts_about
 from odevit.distill.distillation import compose_distillation
-from odevit.model import OdeViTConfig
-from odevit.train.chosen import LARGEST, SIDES, by_data, fitted, halvings, image_size
+from odevit.train.auto_config import LARGEST, SIDES, by_data, fitted, halvings, image_size
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe, options, quoted
 from odevit.train.recipe import Recipe
 from tests.data.formats import drawn
-from tests.model.tiny import tiny_model
 from tests.pictures import SHAPES, folder_of_shapes
+from tests.tiny import tiny_model
 
 SMALL = Facts("pets", images=188, classes=4, side=66, colour=True)
 LARGE = Facts("owner/birds", images=100_000, classes=200, side=300, colour=True)

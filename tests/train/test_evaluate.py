@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from odevit.data import Images, make_batches
-from odevit.solver import Way
-from odevit.train import evaluate_batches
-from tests.model.tiny import tiny_model
+from odevit.core.solver_config import SolverConfig
+from odevit.data.batches import make_batches
+from odevit.data.images import Images
+from odevit.train.evaluate import evaluate_batches
+from tests.tiny import tiny_model
 
 
 def batches(count=50, size=16, **options):
@@ -36,8 +37,11 @@ def test_the_integration_can_be_chosen_and_the_mode_is_kept():
     assert by_pieces.nfe == 12
     assert model.training
     torch.manual_seed(0)
-    data, way = batches(), Way("rk4", 3, model.way.horizon)
-    assert evaluate_batches(model, data, way=way).loss == evaluate_batches(model, data, solver="rk4", steps=3).loss
+    data, solver_config = batches(), SolverConfig("rk4", 3, model.solver_config.horizon)
+    assert (
+        evaluate_batches(model, data, solver_config=solver_config).loss
+        == evaluate_batches(model, data, solver="rk4", steps=3).loss
+    )
 
 
 def test_images_that_stop_on_their_own_cost_what_they_evaluated():

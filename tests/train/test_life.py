@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from odevit.field import VectorField
-from odevit.solver import solve
-from odevit.train import TrainRecipe
-from odevit.train.life import compile_field
+from odevit.core.field import VectorField
+from odevit.core.solve import solve
+from odevit.train.recipe import TrainRecipe
+from odevit.train.runner import compile_field
 from odevit.train.task import Process
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.solver import PENALTIES, Penalty, Way
-from odevit.train import Recipe, TrainRecipe, train_recipe
+from odevit.solvers.penalties import PENALTIES, Penalty
+from odevit.train.classifier import train_recipe
 from odevit.train.compose import compose_recipe
 from odevit.train.loss import TrainingLoss
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.train.recipe import Recipe, TrainRecipe
+from tests.tiny import tiny_images, tiny_model
 
 
 def batch():
@@ -20,8 +22,11 @@ def batch():
 
 def test_without_penalties_it_is_the_loss_of_the_model_on_the_drawn_way():
     model, data = tiny_model().train(), batch()
-    for way in (None, Way("heun", 3, 2.0)):
-        assert TrainingLoss.of(TrainRecipe())(model, data, way).item() == model(**data, way=way).loss.item()
+    for solver_config in (None, SolverConfig("heun", 3, 2.0)):
+        assert (
+            TrainingLoss.of(TrainRecipe())(model, data, solver_config).item()
+            == model(**data, solver_config=solver_config).loss.item()
+        )
 
 
 @pytest.mark.parametrize("name", ["jasmin", "jacobian", "settling", "transport"])

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from odevit.train import TrainRecipe
-from odevit.train.optimisers import Muon, Together, WeightAverage, make_optimiser, orthogonalise
-from tests.model.tiny import tiny_images, tiny_model
+from odevit.train.optimisers import CombinedOptimizer, Muon, WeightAverage, make_optimiser, orthogonalise
+from odevit.train.recipe import TrainRecipe
+from tests.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (8, 32), (40, 10)])
@@ -92,7 +92,7 @@ def test_a_schedule_reaches_every_part_also_after_loading():
 
 def test_together_is_an_optimizer_like_any_other():
     a, b = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
-    both = Together(torch.optim.SGD([a], lr=0.5), torch.optim.SGD([b], lr=0.1))
+    both = CombinedOptimizer(torch.optim.SGD([a], lr=0.5), torch.optim.SGD([b], lr=0.1))
     (a.sum() + b.sum()).backward()
     both.step()
     assert torch.equal(a, torch.full((2, 2), 0.5))

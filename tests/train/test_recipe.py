@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from odevit.depth import DEPTHS
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.core.depth import DEPTHS
 from odevit.distill.alignment import Alignment
 from odevit.distill.distill_task import part_recipe
 from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
-from odevit.model import OdeViTConfig
-from odevit.train import Recipe
 from odevit.train.compose import compose_recipe, options
-from tests.model.tiny import tiny_model
+from odevit.train.recipe import Recipe
+from tests.tiny import tiny_model
 
 
 @pytest.mark.parametrize("name", options("experiment"))

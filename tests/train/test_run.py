@@ -14,13 +14,15 @@ from safetensors.torch import load_file
 from transformers import pipeline
 
 from odevit import OdeViTForImageClassification, load
+from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
-from odevit.solver import Way
-from odevit.train import ClassifierTask, Recipe, RunFolder, evaluate_batches, train_recipe
 from odevit.train.callbacks import DivergedError, read_metrics
+from odevit.train.classifier import ClassifierTask, train_recipe
 from odevit.train.compose import compose_recipe
-from odevit.train.folder import COMPLETE, LEGACY, last_complete
-from odevit.train.life import make_trainer
+from odevit.train.evaluate import evaluate_batches
+from odevit.train.folder import COMPLETE, LEGACY, RunFolder, last_complete
+from odevit.train.recipe import Recipe
+from odevit.train.runner import make_trainer
 from odevit.train.splits import data_of, evaluation_batches
 from tests.train.start import begin, finish, together, words
 
@@ -142,7 +144,7 @@ def test_the_record_is_what_an_evaluation_measures(finished):
     test = evaluation_batches(data_of(finished, None, load(finished)), "test", **statistics)
     assert evaluate_batches(model, test).top1 == record["top1"]
     for solver, steps, nfe in (("euler", 2, 2), ("rk4", 8, 32)):
-        assert evaluate_batches(model, test, way=Way(solver, steps, 4.0)).nfe == nfe
+        assert evaluate_batches(model, test, solver_config=SolverConfig(solver, steps, 4.0)).nfe == nfe
 
 
 def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path):
@@ -406,7 +408,7 @@ def test_weights_to_start_from_may_go_another_way_and_stay_who_they_are(finished
     recipe.model.solver, recipe.model.steps, recipe.model.horizon = "heun", 5, 3.0
     recipe.model.hidden_dropout, recipe.model.hidden_size = 0.25, 16  # the width that it has
     config = (network := load(train_recipe(recipe))).config
-    assert network.way == Way("heun", 5, 3.0)
+    assert network.solver_config == SolverConfig("heun", 5, 3.0)
     assert (config.hidden_dropout, config.drop_path) == (0.25, 0.1)
     assert all(torch.equal(weight, load(finished).state_dict()[name]) for name, weight in network.state_dict().items())
 

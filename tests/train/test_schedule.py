@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import get_cosine_with_hard_restarts_schedule_with_warmup
 
-from odevit.solver import Way
-from odevit.train.optimisers import Muon, Together
+from odevit.core.solver_config import SolverConfig
+from odevit.train.optimisers import CombinedOptimizer, Muon
 from odevit.train.schedule import Part, Schedule
-from odevit.train.ways import ListedWays, read_way
+from odevit.train.solver_sampling import ListedWays, read_way
 
-OWN = Way("lie_trotter", 12, 12.0)
+OWN = SolverConfig("lie_trotter", 12, 12.0)
 PARTS = [
     Part("forced", 0.2, 0.2, 1e-3, 2e-3, 0.25),
     Part("walk", 0.35, 0.55, 4e-4, 5e-4, 0.0),
@@ -22,7 +22,7 @@ PARTS = [
 
 def optimiser():
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
-    return Together(Muon([matrix], lr=1.0), torch.optim.AdamW([vector], lr=1.0))
+    return CombinedOptimizer(Muon([matrix], lr=1.0), torch.optim.AdamW([vector], lr=1.0))
 
 
 def run(schedule, updates):
@@ -112,15 +112,15 @@ def test_seconds_are_those_of_all_attempts():
     ("text", "way"),
     [
         ("own", OWN),
-        ("own:2x", Way("lie_trotter", 24, 12.0)),
-        ("rk4:12", Way("rk4", 12, 12.0)),
-        ("heun:1.5x", Way("heun", 18, 12.0)),
-        ("lie_trotter:8:1.5", Way("lie_trotter", 12, 18.0)),
-        ("euler:0.01x", Way("euler", 1, 12.0)),
+        ("own:2x", SolverConfig("lie_trotter", 24, 12.0)),
+        ("rk4:12", SolverConfig("rk4", 12, 12.0)),
+        ("heun:1.5x", SolverConfig("heun", 18, 12.0)),
+        ("lie_trotter:8:1.5", SolverConfig("lie_trotter", 12, 18.0)),
+        ("euler:0.01x", SolverConfig("euler", 1, 12.0)),
     ],
 )
-def test_a_way_in_words(text, way):
-    assert read_way(text, OWN) == way
+def test_a_way_in_words(text, solver_config):
+    assert read_way(text, OWN) == solver_config
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_a_way_that_is_none(text, message):
 
 
 def test_listed_ways_are_drawn_by_seed_and_update():
-    ways = (OWN, OWN, OWN.but("rk4"))
+    ways = (OWN, OWN, OWN.replace("rk4"))
     draws = ListedWays(ways, seed=3)
     drawn = [draws.draw(update) for update in range(300)]
     assert drawn == [ListedWays(ways, seed=3).draw(update) for update in range(300)]
     assert drawn != [ListedWays(ways, seed=4).draw(update) for update in range(300)]
     assert 150 < drawn.count(OWN) < 250, "listed twice, drawn twice as often"
-    assert draws.ways == [OWN, OWN.but("rk4")]
+    assert draws.ways == [OWN, OWN.replace("rk4")]

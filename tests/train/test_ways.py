@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
-from odevit.solver import Way
-from odevit.train import ClassifierTask, Recipe, TrainRecipe, WaySampler
+from odevit.train.classifier import ClassifierTask
 from odevit.train.compose import compose_recipe
+from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.solver_sampling import SolverSampler
 
-OWN = Way("lie_trotter", 8, 1.0)
+OWN = SolverConfig("lie_trotter", 8, 1.0)
 RECORDED = json.loads((Path(__file__).parent / "draws.json").read_text())
 
 
@@ -23,32 +25,34 @@ def test_a_recipe_draws_what_it_drew_when_its_records_were_made(drawn):
     compose, task = (compose_distillation, DistillTask) if drawn["distill"] else (compose_recipe, ClassifierTask)
     task = task(compose(drawn["words"]))
     task.batches = range(drawn["batches"])
-    sampler = task.make_sampler(Way(*drawn["own"]), hold=drawn["distill"])
+    sampler = task.make_sampler(SolverConfig(*drawn["own"]), hold=drawn["distill"])
     ways = [sampler.draw(drawn["first"] + n) for n in range(len(drawn["ways"]))]
-    assert [f"{way.name}:{way.steps}:{way.horizon:g}" for way in ways] == drawn["ways"]
+    assert [f"{solver_config.name}:{solver_config.steps}:{solver_config.horizon:g}" for solver_config in ways] == drawn[
+        "ways"
+    ]
     assert {*ways} <= {*sampler.ways}
 
 
 def test_the_same_update_draws_the_same_way():
-    a, b = (WaySampler(OWN, [4, 8], [1.0, 2.0], seed=3) for _ in range(2))
+    a, b = (SolverSampler(OWN, [4, 8], [1.0, 2.0], seed=3) for _ in range(2))
     assert [a.draw(n) for n in range(50)] == [b.draw(n) for n in range(50)]
-    other = WaySampler(OWN, [4, 8], [1.0, 2.0], seed=4)
+    other = SolverSampler(OWN, [4, 8], [1.0, 2.0], seed=4)
     assert [a.draw(n) for n in range(50)] != [other.draw(n) for n in range(50)]
 
 
 def test_all_pairs_are_drawn_about_equally_often():
-    sampler = WaySampler(OWN, [4, 8, 16], [1.0, 2.0])
+    sampler = SolverSampler(OWN, [4, 8, 16], [1.0, 2.0])
     counts = Counter(sampler.draw(n) for n in range(6000))
     assert set(counts) == set(sampler.ways)
     assert all(850 < count < 1150 for count in counts.values())
 
 
 def test_no_step_is_longer_than_the_longest():
-    sampler = WaySampler(OWN.but(horizon=6.0), [6, 12, 24], [1.0, 2.0, 3.0], longest_step=1.5)
+    sampler = SolverSampler(OWN.replace(horizon=6.0), [6, 12, 24], [1.0, 2.0, 3.0], longest_step=1.5)
     drawn = {sampler.draw(n) for n in range(2000)}
     assert drawn == set(sampler.ways)
-    assert {way.horizon for way in drawn if way.steps == 6} == {6.0}
-    assert {way.horizon for way in drawn if way.steps == 12} == {6.0, 12.0, 18.0}
+    assert {solver_config.horizon for solver_config in drawn if solver_config.steps == 6} == {6.0}
+    assert {solver_config.horizon for solver_config in drawn if solver_config.steps == 12} == {6.0, 12.0, 18.0}
     # Step counts stay equally likely: a coarse grid is not seen less often because fewer horizons go with it.
     coarse = sum(sampler.draw(n).steps == 6 for n in range(6000))
     assert 1850 < coarse < 2150
@@ -56,13 +60,13 @@ def test_no_step_is_longer_than_the_longest():
 
 def test_steps_that_fit_no_horizon_are_refused():
     with pytest.raises(ConfigError, match="2 steps over the shortest horizon 6"):
-        WaySampler(OWN.but(horizon=6.0), [2, 12], longest_step=1.0)
+        SolverSampler(OWN.replace(horizon=6.0), [2, 12], longest_step=1.0)
 
 
 def test_a_share_of_the_batches_takes_the_models_own_way():
-    sampler = WaySampler(OWN, [6], [6.0], solvers=["heun", "rk4", "rk4"], own_share=0.5)
+    sampler = SolverSampler(OWN, [6], [6.0], solvers=["heun", "rk4", "rk4"], own_share=0.5)
     counts = Counter(sampler.draw(n) for n in range(6000))
-    heun, rk4 = Way("heun", 6, 6.0), Way("rk4", 6, 6.0)
+    heun, rk4 = SolverConfig("heun", 6, 6.0), SolverConfig("rk4", 6, 6.0)
     assert set(counts) == set(sampler.ways) == {OWN, heun, rk4}
     assert 2850 < counts[OWN] < 3150
     assert 1.8 < counts[rk4] / counts[heun] < 2.2
@@ -70,15 +74,15 @@ def test_a_share_of_the_batches_takes_the_models_own_way():
 
 def test_coarse_batches_come_first():
     options = {"steps": [12, 6, 24], "horizons": [6.0, 12.0], "solvers": ["heun", "rk4"]}
-    sampler, later = WaySampler(OWN, **options, coarse=30), WaySampler(OWN, **options)
-    assert {sampler.draw(n) for n in range(30)} == {Way("heun", 6, 6.0)} == {sampler.coarsest}
+    sampler, later = SolverSampler(OWN, **options, coarse=30), SolverSampler(OWN, **options)
+    assert {sampler.draw(n) for n in range(30)} == {SolverConfig("heun", 6, 6.0)} == {sampler.coarsest}
     assert [sampler.draw(n) for n in range(30, 90)] == [later.draw(n) for n in range(30, 90)]
     assert set(sampler.ways) == set(later.ways)
 
 
 def test_a_held_way_takes_more_steps_of_the_same_size():
-    sampler = WaySampler(OWN.but(horizon=4.0), [5], [0.5, 1.0, 1.5], hold=True)
-    assert set(sampler.ways) == {Way("lie_trotter", 5, 4.0), Way("lie_trotter", 8, 4.0 * 8 / 5)}
+    sampler = SolverSampler(OWN.replace(horizon=4.0), [5], [0.5, 1.0, 1.5], hold=True)
+    assert set(sampler.ways) == {SolverConfig("lie_trotter", 5, 4.0), SolverConfig("lie_trotter", 8, 4.0 * 8 / 5)}
 
 
 def test_a_recipe_counts_its_coarse_part_in_optimiser_steps():

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from odevit.analysis.frozen import measurable
 from odevit.analysis.lipschitz import Estimate, local_lipschitz
-from odevit.analysis.untouched import measurable
-from odevit.errors import DURATION, ConfigError, whole
+from odevit.core.solve import Equation, solve
+from odevit.core.solver import FixedStepSolver, Solver, make_solver
+from odevit.errors import DURATION, ConfigError, integer
 from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
 from odevit.objectives.vectors import norms
-from odevit.solver import Equation, FixedStepSolver, Solver, make_solver, solve
 
 ASSUMED_LIPSCHITZ = 0.5
 """The paper's L: a bound of the Jacobian of softmax, not of the field."""
@@ -81,7 +82,9 @@ def approximation_error(
     method, problems = make_solver(solver), []
     if not isinstance(method, FixedStepSolver):
         problems.append(f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='euler'")
-    problems += whole(4).problem("refine", refine, "two refinements are compared") + whole(1).problem("probes", probes)
+    problems += integer(4).problem("refine", refine, "two refinements are compared") + integer(1).problem(
+        "probes", probes
+    )
     problems += DURATION.problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_error", problems)

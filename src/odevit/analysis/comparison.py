@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from odevit.depth import EquilibriumDepth
-from odevit.model import Askable
-from odevit.solver import Solution
+from odevit.core.image_model import ImageModel
+from odevit.core.solution import Solution
+from odevit.systems.equilibrium import EquilibriumDepth
 from odevit.tokens import Logits, Tokens
 
 FAR = 8
@@ -31,7 +31,7 @@ class View:
 
 
 @torch.no_grad()
-def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
+def three_depths(model: ImageModel, x0: Tokens) -> dict[str, View]:
     """The same weights as an ODE, a recurrent network and an equilibrium model.
 
     - `ode`: x(T), T the model's own horizon, by an adaptive solver: the equation, and no discretisation of it.
@@ -45,14 +45,14 @@ def three_depths(model: Askable, x0: Tokens) -> dict[str, View]:
         model: in evaluation mode (see `untouched`).
         x0: embedded images, `model.embed(pixels)`.
     """
-    own = model.way
+    own = model.solver_config
     accurate, fixed = ("dopri5", own.solver) if own.is_fixed else (own.solver, "exponential_euler")
-    equation = model.depth(x0, own.but(solver=accurate, steps=1))
-    recurrence = model.depth(x0, own.but(solver=fixed).times(FAR))
+    equation = model.depth(x0, own.replace(solver=accurate, steps=1))
+    recurrence = model.depth(x0, own.replace(solver=fixed).times(FAR))
     if model.field.autonomous_from == math.inf:
         rest = replace(recurrence, failure="What moves for ever has no rest point.")
     else:  # around the field as it is: no copy of its weights
-        rest = EquilibriumDepth(lambda: model.field, own.but(solver=fixed), tolerance=NEAR)(x0)
+        rest = EquilibriumDepth(lambda: model.field, own.replace(solver=fixed), tolerance=NEAR)(x0)
 
     def view(solution: Solution) -> View:
         alike = torch.full((len(x0),), solution.stats.nfe, device=x0.device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError, number, whole
+from odevit.errors import ConfigError, integer, real
 from odevit.objectives.vectors import norms, random_normal, units, wide
 from odevit.tokens import Logits
 
@@ -83,8 +83,8 @@ def contraction_radius(
     x = state.detach()
     before = logits(x)
     counts = {"iterations": iterations, "rivals": rivals, "directions": directions}
-    problems = [problem for name, count in counts.items() for problem in whole(1).problem(name, count)]
-    problems += number(above=0).problem("limit", limit)
+    problems = [problem for name, count in counts.items() for problem in integer(1).problem(name, count)]
+    problems += real(above=0).problem("limit", limit)
     if before.ndim != 2 or before.shape[-1] < 2:
         problems.append(f"logits {list(before.shape)}; expected [batch, label] with two labels or more")
     if problems:

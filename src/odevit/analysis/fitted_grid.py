@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from odevit.analysis.untouched import untouched
-from odevit.errors import ConfigError, whole
-from odevit.model import Askable
-from odevit.solver import Way
+from odevit.analysis.frozen import untouched
+from odevit.core.image_model import ImageModel
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError, integer
 from odevit.tokens import Pixels
 
 FINE = 8
@@ -35,7 +35,7 @@ class FittedGrid:
 
 
 @torch.no_grad()
-def fit_grid(model: Askable, images: Pixels, way: Way | None = None) -> FittedGrid:
+def fit_grid(model: ImageModel, images: Pixels, solver_config: SolverConfig | None = None) -> FittedGrid:
     """The grid of N steps that ends nearest to where many more steps end.
 
     The step lengths are T softmax(a), so that times increase whatever a is. Times are plain numbers in a solver, which
@@ -48,29 +48,31 @@ def fit_grid(model: Askable, images: Pixels, way: Way | None = None) -> FittedGr
         images: normalised pixels to fit to; a few hundred are enough.
         way: the solver, its N steps and its horizon; the model's own unless given.
     """
-    way = model.way if way is None else way
+    solver_config = model.solver_config if solver_config is None else solver_config
     _ = model.field  # a model without a trajectory is refused
-    problems = whole(2).problem("steps", way.steps)
-    if not way.is_fixed:
-        problems.append(f"the way ({way}) chooses its own steps; pass one of fixed steps, such as Way('heun', 4, 6.0)")
+    problems = integer(2).problem("steps", solver_config.steps)
+    if not solver_config.is_fixed:
+        problems.append(
+            f"the way ({solver_config}) chooses its own steps; pass one of fixed steps, such as Way('heun', 4, 6.0)"
+        )
     if problems:
         raise ConfigError("fit_grid", problems)
     assert isinstance(model, nn.Module)
     with untouched(model):
         x0 = model.embed(images)
-        end = model.depth(x0, way.but(steps=FINE * way.steps, grid="uniform")).state
+        end = model.depth(x0, solver_config.replace(steps=FINE * solver_config.steps, grid="uniform")).state
         moved = (end - x0).norm()
 
         def error(lengths: list[float]) -> float:
-            off: Tensor = (model.depth(x0, way.but(grid=_shares(lengths))).state - end).norm()
+            off: Tensor = (model.depth(x0, solver_config.replace(grid=_shares(lengths))).state - end).norm()
             return float(off / moved)
 
-        best = [0.0] * way.steps
+        best = [0.0] * solver_config.steps
         uniform = least = error(best)
         by = FIRST
         while by > LAST:
             improved = False
-            for n, sign in itertools.product(range(way.steps), (1, -1)):
+            for n, sign in itertools.product(range(solver_config.steps), (1, -1)):
                 trial = [a + sign * by * (i == n) for i, a in enumerate(best)]
                 if (found := error(trial)) < least:
                     best, least, improved = trial, found, True

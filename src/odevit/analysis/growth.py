@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.lyapunov import Exponents, maximal_exponent
-from odevit.analysis.rest import in_fixed_steps
-from odevit.field.dynamics import Field
-from odevit.solver import Way
+from odevit.analysis.settling import in_fixed_steps
+from odevit.core.dynamics import Field
+from odevit.core.solver_config import SolverConfig
 from odevit.tokens import Tokens
 
 
@@ -29,7 +29,7 @@ class Growth:
     exponents: Exponents
 
 
-def local_growth(field: Field, x0: Tokens, way: Way, *, seed: int = 0) -> Growth:
+def local_growth(field: Field, x0: Tokens, solver_config: SolverConfig, *, seed: int = 0) -> Growth:
     """g_n along the path from x0 to the horizon: the terms of which the maximal exponent is the mean.
 
     A solver that chooses its own steps is replaced by RK4, whose steps can be differentiated.
@@ -40,9 +40,11 @@ def local_growth(field: Field, x0: Tokens, way: Way, *, seed: int = 0) -> Growth
         way: whose steps are differentiated; two steps at least.
         seed: of the direction in which the perturbation begins.
     """
-    way = in_fixed_steps(way)
-    steps = max(2, way.steps)
-    exponents = maximal_exponent(field, x0, horizon=way.horizon, steps=steps, solver=way.solver, seed=seed)
+    solver_config = in_fixed_steps(solver_config)
+    steps = max(2, solver_config.steps)
+    exponents = maximal_exponent(
+        field, x0, horizon=solver_config.horizon, steps=steps, solver=solver_config.solver, seed=seed
+    )
     # The running mean after n steps is r_n: the step itself contributed n r_n - (n - 1) r_{n-1}.
     sums = exponents.running[..., 0] * torch.arange(1, steps + 1, device=x0.device).unsqueeze(-1)
     rates = torch.cat([sums[:1], sums.diff(dim=0)])

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from odevit.analysis.untouched import untouched
-from odevit.errors import ConfigError, number, whole
-from odevit.field.dynamics import Observer
-from odevit.model import Askable
-from odevit.solver import Way, solve
+from odevit.analysis.frozen import untouched
+from odevit.core.dynamics import AttentionHook
+from odevit.core.image_model import ImageModel
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError, integer, real
 from odevit.tokens import Logits, Pixels, Tokens
 
 
@@ -40,7 +41,9 @@ class Guided:
         return after - before
 
 
-def guided(model: Askable, images: Pixels, label: int, strength: float = 1.0, way: Way | None = None) -> Guided:
+def guided(
+    model: ImageModel, images: Pixels, label: int, strength: float = 1.0, solver_config: SolverConfig | None = None
+) -> Guided:
     """Integrate images with a term that pushes every state towards a class, or away from it.
 
     The guidance of diffusion models (Dhariwal and Nichol 2021), with the model's own head as the classifier. Where the
@@ -53,16 +56,18 @@ def guided(model: Askable, images: Pixels, label: int, strength: float = 1.0, wa
         strength: s; negative pushes away from the class, 0 leaves the trajectory alone.
         way: how to integrate, in fixed steps; the model's own unless given.
     """
-    problems = whole(0, model.config.num_labels - 1).problem("label", label) + number().problem("strength", strength)
-    way = model.way if way is None else way
-    if not way.is_fixed:
-        problems.append(f"the way ({way}) chooses its own steps; pass one of fixed steps, such as Way('heun', 12, 6.0)")
+    problems = integer(0, model.config.num_labels - 1).problem("label", label) + real().problem("strength", strength)
+    solver_config = model.solver_config if solver_config is None else solver_config
+    if not solver_config.is_fixed:
+        problems.append(
+            f"the way ({solver_config}) chooses its own steps; pass one of fixed steps, such as Way('heun', 12, 6.0)"
+        )
     if problems:
         raise ConfigError("guided", problems)
     assert isinstance(model, nn.Module)
     layout = model.layout(*images.shape[-2:])
 
-    def push(x: Tokens, t: float, observer: Observer | None) -> Tokens:
+    def push(x: Tokens, t: float, observer: AttentionHook | None) -> Tokens:
         with torch.enable_grad():
             state = x.detach().requires_grad_(True)
             likely = model.readout(state, layout).log_softmax(-1)[:, label].sum()
@@ -73,8 +78,15 @@ def guided(model: Askable, images: Pixels, label: int, strength: float = 1.0, wa
         x0 = model.embed(images)
         dynamics = model.field.dynamics(x0)
         plain, pushed = (
-            solve(each, x0, solver=way.method, steps=way.steps, t1=float(way.horizon), grid=way.grid).state
-            for each in (dynamics, dynamics.pushed(push))
+            solve(
+                each,
+                x0,
+                solver=solver_config.method,
+                steps=solver_config.steps,
+                t1=float(solver_config.horizon),
+                grid=solver_config.grid,
+            ).state
+            for each in (dynamics, dynamics.add_term(push))
         )
         moved = (pushed - plain).norm(dim=-1)
         return Guided(

@@ -9,12 +9,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from odevit.analysis.frozen import measurable
 from odevit.analysis.linearisation import jacobian
 from odevit.analysis.sweep import Outcome
-from odevit.analysis.untouched import measurable
-from odevit.field.dynamics import Field
+from odevit.core.dynamics import Field
+from odevit.core.runge_kutta import RungeKutta, Tableau
+from odevit.core.solve import solve
+from odevit.core.solver import make_solver
+from odevit.core.solver_config import SolverConfig
 from odevit.objectives.vectors import norms, random_normal, units
-from odevit.solver import AdaptiveSolver, Multistep, RungeKutta, Tableau, Way, make_solver, solve
+from odevit.solvers.adaptive import AdaptiveSolver
+from odevit.solvers.multistep import Multistep
 from odevit.tokens import Tokens
 
 ON_THE_WAY = 12
@@ -56,7 +61,10 @@ class Limits:
 
     def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The same outcomes, marked as stable where the step is within the limit."""
-        return [replace(outcome, stable=outcome.way.step < self.longest(outcome.way.name)) for outcome in outcomes]
+        return [
+            replace(outcome, stable=outcome.solver_config.step < self.longest(outcome.solver_config.name))
+            for outcome in outcomes
+        ]
 
 
 def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Limits:
@@ -78,13 +86,21 @@ def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Li
 
 
 @torch.no_grad()
-def measure_limits_on_the_way(field: Field, x0: Tokens, way: Way) -> Limits:
+def measure_limits_on_the_way(field: Field, x0: Tokens, solver_config: SolverConfig) -> Limits:
     """The largest |lambda| along trajectories to T: how stiff a field is that changes with time no one state tells.
 
     At up to `ON_THE_WAY` steps, and at the end.
     """
-    path = solve(field, x0, solver=way.solver, steps=way.steps, t1=way.horizon, save="all", grid=way.grid)
-    seen = sorted({*range(0, way.steps, -(-way.steps // ON_THE_WAY)), way.steps})
+    path = solve(
+        field,
+        x0,
+        solver=solver_config.solver,
+        steps=solver_config.steps,
+        t1=solver_config.horizon,
+        save="all",
+        grid=solver_config.grid,
+    )
+    seen = sorted({*range(0, solver_config.steps, -(-solver_config.steps // ON_THE_WAY)), solver_config.steps})
     found = [measure_limits(field, path.states[n], x0, path.times[n]) for n in seen]
     return replace(strictest(found), on_the_way=True)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from odevit.analysis.frozen import measurable
 from odevit.analysis.linearisation import jacobian
-from odevit.analysis.untouched import measurable
-from odevit.field.attention import Attention
+from odevit.core.attention import Attention
+from odevit.core.solve import Equation
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.jasmin import g
 from odevit.objectives.vectors import norms, random_normal, spectral_norm, units
-from odevit.solver import Equation
 from odevit.tokens import Tokens
 
 

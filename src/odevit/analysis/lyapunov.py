@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odevit.analysis.frozen import measurable
 from odevit.analysis.significance import standard_error
-from odevit.analysis.untouched import measurable
-from odevit.errors import DURATION, ConfigError, number, whole
-from odevit.field.dynamics import Dynamics
+from odevit.core.dynamics import Dynamics
+from odevit.core.solve import Equation
+from odevit.core.solver import FixedStepSolver, Solver, make_solver
+from odevit.errors import DURATION, ConfigError, integer, real
 from odevit.objectives.vectors import norms, random_normal, units
-from odevit.solver import Equation, FixedStepSolver, Solver, make_solver
 
 BLOCKS = 10
 """Into how many stretches of time a measurement is cut to see how much its parts disagree."""
@@ -186,7 +187,7 @@ def _push(
     solver: FixedStepSolver, dynamics: Dynamics, x: Tensor, frame: Tensor, t: float, h: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
-    here = dynamics.within(t, t + h)
+    here = dynamics.for_step(t, t + h)
 
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
         return torch.func.jvp(lambda state: solver.step(here, state, t, h).to(x.dtype), (x,), (v,))[:2]
@@ -232,8 +233,8 @@ def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = DURATION.problem("horizon", horizon) + number(least=0).problem("transient", transient)
-    problems += whole(2).problem("steps", steps, "the error compares stretches of time")
+    problems = DURATION.problem("horizon", horizon) + real(least=0).problem("transient", transient)
+    problems += integer(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.untouched import untouched
-from odevit.errors import ConfigError, number
-from odevit.model import Askable
+from odevit.analysis.frozen import untouched
+from odevit.core.image_model import ImageModel
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError, real
 from odevit.objectives.vectors import random_normal
-from odevit.solver import Way, solve
 from odevit.tokens import Pixels, TokenLayout, Tokens
 
 KINDS = ("token", "picture")
@@ -20,7 +21,7 @@ KINDS = ("token", "picture")
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """Two paths and the distance d(t) = |x'(t) - x(t)| between them, over all tokens.
 
     Args:
@@ -55,15 +56,15 @@ class Parting:
 
 @torch.no_grad()
 def perturb_patch(
-    model: Askable,
+    model: ImageModel,
     pixels: Pixels,
     patch: tuple[int, int],
-    way: Way | None = None,
+    solver_config: SolverConfig | None = None,
     *,
     kind: str = "token",
     strength: float = 1.0,
     seed: int = 0,
-) -> Parting:
+) -> Divergence:
     """The path of an image, and the path that begins apart from it in one patch.
 
     Args:
@@ -76,7 +77,7 @@ def perturb_patch(
         strength: how much.
         seed: of the random direction.
     """
-    way, layout = way or model.way, model.layout(*pixels.shape[-2:])
+    solver_config, layout = solver_config or model.solver_config, model.layout(*pixels.shape[-2:])
     _check(layout, pixels, patch, kind, strength)
     with untouched(model):
         x0 = model.embed(pixels)
@@ -85,8 +86,13 @@ def perturb_patch(
         else:
             start = model.embed(_covered(pixels, layout, patch, strength))
             equation = model.field.dynamics(start)
-        along = model.depth(x0, way, save="all")
-        options = {"solver": way.method, "steps": way.steps, "t1": float(way.horizon), "grid": way.grid}
+        along = model.depth(x0, solver_config, save="all")
+        options = {
+            "solver": solver_config.method,
+            "steps": solver_config.steps,
+            "t1": float(solver_config.horizon),
+            "grid": solver_config.grid,
+        }
         other = solve(equation, start, **options, save="all")  # type: ignore[arg-type]
     for solution in (along, other):
         solution.require("a path of the two")
@@ -94,7 +100,7 @@ def perturb_patch(
         [(there - here).double().norm() for here, there in zip(along.states, other.states, strict=True)]
     )
     size = torch.stack([state.double().norm() for state in along.states])
-    return Parting(kind, tuple(map(float, along.times)), along.states, other.states, apart.cpu(), size.cpu())
+    return Divergence(kind, tuple(map(float, along.times)), along.states, other.states, apart.cpu(), size.cpu())
 
 
 def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: str, strength: float) -> None:
@@ -106,7 +112,7 @@ def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: st
         problems.append(f"patch={patch}; expected a row and a column of the {rows} x {columns} patches")
     if kind not in KINDS:
         problems.append(f"kind={kind!r}; expected one of {', '.join(KINDS)}")
-    problems += number(above=0, most=1 if kind == "picture" else 100).problem("strength", strength)
+    problems += real(above=0, most=1 if kind == "picture" else 100).problem("strength", strength)
     if problems:
         raise ConfigError("perturb_patch", problems)
 

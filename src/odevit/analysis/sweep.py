@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.significance import Share
-from odevit.model import Askable
-from odevit.solver import SOLVERS, FixedStepSolver, Way, make_solver
+from odevit.core.image_model import ImageModel
+from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
+from odevit.core.solver_config import SolverConfig
 from odevit.tokens import Tokens
 
 STEPS = (4, 6, 8, 12, 24, 64)
@@ -34,7 +35,7 @@ class Outcome:
         right: which images were answered correctly, for paired comparisons.
     """
 
-    way: Way
+    solver_config: SolverConfig
     images: int
     top1: float
     agreement: float
@@ -45,48 +46,48 @@ class Outcome:
 
     def numbers(self) -> dict[str, float | str | bool | None]:
         """Everything except the answers to the single images."""
-        return {**self.way.numbers(), **{k: v for k, v in vars(self).items() if k not in ("way", "right")}}
+        return {**self.solver_config.numbers(), **{k: v for k, v in vars(self).items() if k not in ("way", "right")}}
 
 
-def step_ways(own: Way) -> list[Way]:
+def step_ways(own: SolverConfig) -> list[SolverConfig]:
     """The model's own solver with other numbers of steps; an adaptive one chooses them itself."""
-    return [own.but(steps=steps) for steps in sorted({*STEPS, own.steps})] if own.is_fixed else [own]
+    return [own.replace(steps=steps) for steps in sorted({*STEPS, own.steps})] if own.is_fixed else [own]
 
 
-def stretch_ways(own: Way, stretches: Sequence[float] = STRETCHES) -> list[Way]:
+def stretch_ways(own: SolverConfig, stretches: Sequence[float] = STRETCHES) -> list[SolverConfig]:
     """The model's own steps carried on beyond its horizon."""
     return list(dict.fromkeys(own.times(stretch) for stretch in stretches))
 
 
-def solver_ways(own: Way) -> list[Way]:
+def solver_ways(own: SolverConfig) -> list[SolverConfig]:
     """Every other fixed-step solver with half, once and twice the steps, up to four times the evaluations."""
     ways = []
     for name in sorted(SOLVERS):
         solver = make_solver(name)
         if name != own.name and isinstance(solver, FixedStepSolver):
             counts = sorted({max(1, own.steps // 2), own.steps, 2 * own.steps})
-            ways += [own.but(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
+            ways += [own.replace(name, steps) for steps in counts if steps * solver.evaluations(2) <= 4 * own.steps]
     return ways
 
 
-def accurate_way(own: Way) -> Way:
+def accurate_way(own: SolverConfig) -> SolverConfig:
     """The same equation to a tolerance: does the accuracy survive a more accurate solver? (Ott et al. 2021)."""
     return replace(own, solver=ACCURATE)  # not `but`, which takes a model's own one with its tolerance
 
 
-def grid_ways(own: Way) -> list[Way]:
+def grid_ways(own: SolverConfig) -> list[SolverConfig]:
     """Horizons T/2 to 8T by N/4 to 2N steps of the model's own solver (the paper's Fig. 7)."""
     counts = sorted({max(1, round(own.steps * share)) for share in (0.25, 0.5, 1, 2)})
-    return [own.but(steps=n, horizon=own.horizon * share) for share in (0.5, 1, 2, 4, 8) for n in counts]
+    return [own.replace(steps=n, horizon=own.horizon * share) for share in (0.5, 1, 2, 4, 8) for n in counts]
 
 
 @torch.no_grad()
 def sweep(
-    model: Askable,
+    model: ImageModel,
     batches: Iterable[Mapping[str, Tensor]],
-    ways: Iterable[Way],
+    ways: Iterable[SolverConfig],
     *,
-    watch: Callable[[Way, Tokens, Tokens], None] | None = None,
+    watch: Callable[[SolverConfig, Tokens, Tokens], None] | None = None,
 ) -> list[Outcome]:
     """The outcome of every way, in the order given.
 
@@ -100,62 +101,64 @@ def sweep(
         watch: is handed each way with the state at its end and x(0), batch by batch; ways with the same steps come in
             the order of their length.
     """
-    ways, own = list(dict.fromkeys(ways)), model.way
-    answers: dict[Way, list[Tensor]] = {way: [] for way in [own, *ways]}
+    ways, own = list(dict.fromkeys(ways)), model.solver_config
+    answers: dict[SolverConfig, list[Tensor]] = {solver_config: [] for solver_config in [own, *ways]}
     evaluations = dict.fromkeys(answers, 0)
     labels: list[Tensor] = []
     for batch in batches:
         x0 = batch["x0"] if "x0" in batch else model.embed(batch["pixel_values"])
         labels.append(batch["labels"].cpu())
         for together in _trajectories(answers):
-            for way, state, nfe in _travel(model, x0, together):
-                answers[way].append(_answer(model, state).cpu())
-                evaluations[way] += nfe * len(x0)
+            for solver_config, state, nfe in _travel(model, x0, together):
+                answers[solver_config].append(_answer(model, state).cpu())
+                evaluations[solver_config] += nfe * len(x0)
                 if watch is not None:
-                    watch(way, state, x0)
+                    watch(solver_config, state, x0)
     if not labels:
         raise ValueError("there are no images to integrate; expected at least one batch")
     true, usual = torch.cat(labels), torch.cat(answers[own])
 
-    def outcome(way: Way) -> Outcome:
-        answer, images = torch.cat(answers[way]), len(true)
+    def outcome(solver_config: SolverConfig) -> Outcome:
+        answer, images = torch.cat(answers[solver_config]), len(true)
         right, same, finite = answer == true, (answer == usual) & (answer >= 0), answer >= 0
         top1, agreement, share = (Share.of(mask).value for mask in (right, same, finite))
-        return Outcome(way, images, top1, agreement, evaluations[way] / images, share, right=right)
+        return Outcome(solver_config, images, top1, agreement, evaluations[solver_config] / images, share, right=right)
 
-    return [outcome(way) for way in ways]
+    return [outcome(solver_config) for solver_config in ways]
 
 
-def _trajectories(ways: Iterable[Way]) -> list[list[Way]]:
+def _trajectories(ways: Iterable[SolverConfig]) -> list[list[SolverConfig]]:
     """Ways with the same solver and step together, the shortest first; others one by one.
 
     The cost of an adaptive solve, and of one with memory, is only known for the way that was solved, and the steps of a
     grid that is not uniform are no steps of a longer one.
     """
-    groups: dict[object, list[Way]] = {}
-    for way in ways:
-        method = way.method
-        shared = isinstance(method, FixedStepSolver) and not method.restart and way.grid == "uniform"
-        groups.setdefault((way.solver, f"{way.step:.9g}") if shared else way, []).append(way)
-    return [sorted(group, key=lambda way: way.steps) for group in groups.values()]
+    groups: dict[object, list[SolverConfig]] = {}
+    for solver_config in ways:
+        method = solver_config.method
+        shared = isinstance(method, FixedStepSolver) and not method.restart and solver_config.grid == "uniform"
+        groups.setdefault((solver_config.solver, f"{solver_config.step:.9g}") if shared else solver_config, []).append(
+            solver_config
+        )
+    return [sorted(group, key=lambda solver_config: solver_config.steps) for group in groups.values()]
 
 
-def _travel(model: Askable, x0: Tokens, ways: Sequence[Way]) -> Iterator[tuple[Way, Tokens, int]]:
+def _travel(model: ImageModel, x0: Tokens, ways: Sequence[SolverConfig]) -> Iterator[tuple[SolverConfig, Tokens, int]]:
     """Each way with its final state and its evaluations, from one solve of the longest."""
-    longest, ends = ways[-1], [way.steps for way in ways]
-    if longest.is_fixed and model.field.refusals(longest.edges):
+    longest, ends = ways[-1], [solver_config.steps for solver_config in ways]
+    if longest.is_fixed and model.field.grid_problems(longest.edges):
         # Steps too long for the field, which has no answer to them.
-        yield from ((way, torch.full_like(x0, torch.nan), 0) for way in ways)
+        yield from ((solver_config, torch.full_like(x0, torch.nan), 0) for solver_config in ways)
         return
     solution = model.depth(x0, longest, save=ends)
     # A solve that gave up has not reached its end; what it did reach is no answer.
     states, spent = (dict(zip(ends, kept, strict=False)) for kept in (solution.states, solution.spent))
     lost = torch.full_like(x0, torch.nan)
-    for way in ways:
-        yield way, states.get(way.steps, lost), spent.get(way.steps, solution.stats.nfe)
+    for solver_config in ways:
+        yield solver_config, states.get(solver_config.steps, lost), spent.get(solver_config.steps, solution.stats.nfe)
 
 
-def _answer(model: Askable, state: Tokens) -> Tensor:
+def _answer(model: ImageModel, state: Tokens) -> Tensor:
     """The likeliest class of each image, and -1 where the logits are not finite."""
     logits = model.readout(state)
     return torch.where(torch.isfinite(logits).all(dim=-1), logits.argmax(dim=-1), -1)

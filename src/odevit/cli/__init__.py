@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from odevit.cli.answering import Prediction as Prediction
     from odevit.cli.answering import evaluate as evaluate
     from odevit.cli.answering import predict as predict
-    from odevit.cli.contending import compare as compare
     from odevit.cli.informing import info as info
+    from odevit.cli.parser import Command
     from odevit.cli.picturing import analyze as analyze
-    from odevit.cli.picturing import explore as explore
     from odevit.cli.recipes import distill as distill
     from odevit.cli.recipes import train as train
-    from odevit.cli.showing import serve as serve
-    from odevit.cli.words import Verb
+    from odevit.compare.runner import compare as compare
+    from odevit.explorer.film import explore as explore
+    from odevit.explorer.server import serve as serve
 
 
 HOMES = {
@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def verb_of(name: str) -> Verb:
+def verb_of(name: str) -> Command:
     """A verb by its name."""
-    verb: Verb = getattr(import_module(f"odevit.cli.{HOMES[name]}"), name.upper())
+    verb: Command = getattr(import_module(f"odevit.cli.{HOMES[name]}"), name.upper())
     return verb
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from odevit.cli.words import Verb, print_table
-from odevit.data import read_picture
-from odevit.errors import ConfigError, whole, writable
-from odevit.model import load
-from odevit.solver import make_stop
+from odevit.cli.parser import Command, print_table
+from odevit.data.decode import read_picture
+from odevit.errors import ConfigError, integer, writable
+from odevit.loading import load
+from odevit.solvers.early_exit import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import SPLIT, choose_device, data_of, evaluation_batches
@@ -50,14 +50,14 @@ def predict(
         top: how many labels to give for each image.
         solver, steps, horizon: how to integrate; the model's own unless given.
     """
-    if problems := whole(1).problem("top", top):
+    if problems := integer(1).problem("top", top):
         raise ConfigError("predict", problems)
     network = load(model)
-    way = network.depth.choose(solver, steps, horizon)
+    solver_config = network.depth.resolve(solver, steps, horizon)
     predictions = []
     for path in images:
         with torch.no_grad():
-            logits, solution = network.ask(network.pixels_of(read_picture(path)), way)
+            logits, solution = network.ask(network.pixels_of(read_picture(path)), solver_config)
         solution.require(f"{path} has no answer")
         shares, numbers = logits.softmax(-1)[0].topk(min(top, logits.shape[-1]))
         labels = [network.labels.get(number, f"class {number}") for number in numbers.tolist()]
@@ -118,8 +118,8 @@ def evaluate(
     """
     problems = [
         *SPLIT.problem("split", split),
-        *whole(1).problem("batch_size", batch_size),
-        *whole(1, optional=True).problem("limit", limit),
+        *integer(1).problem("batch_size", batch_size),
+        *integer(1, optional=True).problem("limit", limit),
         *writable("out", out),
         *(
             f"{name}=[]; expected one or several, separated by commas"
@@ -133,14 +133,14 @@ def evaluate(
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
     place, model = choose_device(device), load(run, depth)
-    ways = [model.depth.choose(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
+    ways = [model.depth.resolve(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
     dataset = data_of(run, data, model, cache)
     model.to(place)
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place)
     results = []
-    for way, criterion in product(ways, criteria):
-        score = evaluate_batches(model, batches, way=way, stop=criterion or None)
-        results.append(Evaluation(**(way or model.way).numbers(), score=score, stop=criterion))
+    for solver_config, criterion in product(ways, criteria):
+        score = evaluate_batches(model, batches, solver_config=solver_config, stop=criterion or None)
+        results.append(Evaluation(**(solver_config or model.solver_config).numbers(), score=score, stop=criterion))
     if out is not None:
         report = {
             "model": os.fspath(run),
@@ -164,22 +164,22 @@ def _show_scores(results: list[Evaluation]) -> None:
     rows, failures = [], []
     for result in results:
         score = result.score
-        way = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
+        solver_config = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
         shares = (f"{share:.2%}" if score.finite else "no answer" for share in score.ranks.values())
-        rows.append((*way, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}", f"{score.images:,}"))
+        rows.append((*solver_config, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}", f"{score.images:,}"))
         if score.doubt:
-            failures.append(f"{', '.join(filter(None, way))}: {score.doubt}")
+            failures.append(f"{', '.join(filter(None, solver_config))}: {score.doubt}")
     print_table(rows, header, left=("solver", "stop"))
     for failure in failures:
         print(failure)
 
 
-EVAL = Verb(
+EVAL = Command(
     "eval",
     evaluate,
     _show_scores,
     ("odevit eval RUN steps=4,8,12,24 solver=euler,heun", "odevit eval RUN stop=kl:0.005"),
 )
-PREDICT = Verb(
+PREDICT = Command(
     "predict", predict, _show_predictions, ("odevit predict cat.png top=5", "odevit predict *.jpg model=RUN steps=24")
 )

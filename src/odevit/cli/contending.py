@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from odevit.cli.words import Verb, print_table
-from odevit.contest import compare as compare
-from odevit.contest.scoreboard import JSON, PAGE
-from odevit.contest.standings import HEAD, cells, ranked
+from odevit.cli.parser import Command, print_table
+from odevit.compare.aggregate import HEAD, cells, ranked
+from odevit.compare.report import JSON, PAGE
+from odevit.compare.runner import compare as compare
 from odevit.train.compose import GROUPS
 
 
-class CompareVerb(Verb):
+class CompareVerb(Command):
     """A verb that also takes the keys and groups of a recipe: those with a dot, and groups other than its own keys."""
 
     def parse(self, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from odevit.bundled import bundled_models
-from odevit.cli.words import Verb
-from odevit.depth import DEPTHS
-from odevit.field import ATTENTIONS, NORMS
-from odevit.model.presets import PARAMETERS
-from odevit.solver import SOLVERS
+from odevit.cli.parser import Command
+from odevit.core.attention import ATTENTIONS
+from odevit.core.depth import DEPTHS
+from odevit.core.norm import NORMS
+from odevit.core.solver import SOLVERS
+from odevit.hf.presets import PARAMETERS
 from odevit.train.record import versions
 
 
@@ -38,4 +39,4 @@ def _show(facts: dict[str, Any]) -> None:
             print(f"{title}: {', '.join(entries)}")
 
 
-INFO = Verb("info", info, _show, ("odevit info", "odevit info | grep solvers"))
+INFO = Command("info", info, _show, ("odevit info", "odevit info | grep solvers"))

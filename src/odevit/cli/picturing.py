@@ -6,20 +6,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from odevit.cli.words import Verb
-from odevit.film import explore as explore
+from odevit.cli.parser import Command
+from odevit.explorer.film import explore as explore
 from odevit.report import analyse
 
 
 def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
-    """Measure how stable a model is and give back the report's page; settings are those of `odevit.report.analyse`."""
+    """Measure how stable a model is and give back the report's page; settings are those of `odevit.report.analyze`."""
     return analyse(run, **settings).page
 
 
-ANALYZE = Verb(
+ANALYZE = Command(
     "analyze", analyse, lambda analysis: print(analysis.page), ("odevit analyze RUN", "odevit analyze RUN limit=200")
 )
-EXPLORE = Verb(
+EXPLORE = Command(
     "explore",
     explore,
     lambda paths: print(*paths, sep="\n"),

@@ -12,13 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from odevit.cli.words import Verb, described, print_table
+from odevit.cli.parser import Command, described, print_table
+from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
-from odevit.model import OdeViTConfig
-from odevit.train.chosen import fitted
+from odevit.train.auto_config import fitted
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
 from odevit.train.multirun import sweep
@@ -72,7 +72,7 @@ def words_of(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]
 
 
 @dataclass(frozen=True)
-class RecipeVerb(Verb):
+class RecipeVerb(Command):
     """A verb whose keys are those of a recipe; the words go to Hydra as they are.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odevit.app import serve as serve
-from odevit.cli.words import Verb
+from odevit.cli.parser import Command
+from odevit.explorer.server import serve as serve
 
-SERVE = Verb("serve", serve, lambda _: None, ("odevit serve", "odevit serve model=RUN port=8000"))
+SERVE = Command("serve", serve, lambda _: None, ("odevit serve", "odevit serve model=RUN port=8000"))

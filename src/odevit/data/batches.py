@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from odevit.data.augment.policy import Augmentation
 from odevit.data.images import Images, ImageStream
-from odevit.data.plan import EpochPlan
+from odevit.data.sampler import EpochPlan
 
 Batch = dict[str, Tensor]
 

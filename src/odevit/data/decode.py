@@ -19,7 +19,7 @@ from PIL import Image
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.records import Encoded, Records
-from odevit.model.processor import shape_of, square_processor, upright, whole_pixels
+from odevit.hf.processor import shape_of, square_processor, upright, whole_pixels
 
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 """What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""

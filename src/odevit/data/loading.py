@@ -26,12 +26,12 @@ from transformers.image_processing_utils import BaseImageProcessor
 from odevit.data.decode import Decoder, common_size
 from odevit.data.decoding import decode_records
 from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
-from odevit.data.parts import choose_parts, stratified_split
 from odevit.data.records import Records, Source
 from odevit.data.source import find_source
+from odevit.data.splits import choose_parts, stratified_split
 from odevit.data.unlabelled import UNLABELLED, find_pictures
-from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, number, whole, writable
-from odevit.model.processor import facts_of, shape_of, square_processor
+from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, integer, real, writable
+from odevit.hf.processor import facts_of, shape_of, square_processor
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ def load_data(
         unlabelled: folders of more images to train on, which nothing is measured on; see `find_pictures`.
     """
     problems = [
-        *whole(1, optional=True).problem("image_size", image_size),
-        *number(least=0, below=1).problem("validation", validation),
+        *integer(1, optional=True).problem("image_size", image_size),
+        *real(least=0, below=1).problem("validation", validation),
         *SOME.problem("share", share),
         *Expected("0 (stream everything) or more", lambda gb: gb >= 0).problem("resident_limit_gb", resident_limit_gb),
         *writable("cache", cache, folder=True),

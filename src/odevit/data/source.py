@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odevit.data.parts import is_part_name
 from odevit.data.records import ArrayRecords, PathRecords, Records, Shard, Source, TableRecords
+from odevit.data.splits import is_part_name
 from odevit.errors import unknown_name
 from odevit.hub import hub, is_path
 from odevit.registry import Registry

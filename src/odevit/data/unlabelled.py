@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from odevit.data.parts import is_part_name
 from odevit.data.records import JoinedRecords, PathRecords, Records, Source
 from odevit.data.source import (
     SHARD,
@@ -17,6 +16,7 @@ from odevit.data.source import (
     parquet_records,
     visible_files,
 )
+from odevit.data.splits import is_part_name
 
 UNLABELLED = "unlabelled"
 """What the part is called."""

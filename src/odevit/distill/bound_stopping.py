@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback
 
-from odevit.analysis import local_lipschitz
+from odevit.analysis.lipschitz import local_lipschitz
+from odevit.attention.kinds import DotProductAttention
+from odevit.core.dynamics import Field
 from odevit.distill.distillation import StoppingRecipe
-from odevit.distill.step import Distillation
-from odevit.field import DotProductAttention
-from odevit.field.dynamics import Field
-from odevit.objectives import approximation_bound, curvature, weight_bound
+from odevit.distill.loss import Distillation
+from odevit.objectives.bounds import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
 from odevit.train.callbacks import read_metrics, write_lines
 from odevit.train.folder import RunFolder
@@ -79,16 +79,16 @@ class BoundStopping(TrainerCallback):
     def measure(self) -> tuple[list[float], float, float]:
         """The error at each checkpoint, the bound, and L."""
         student, recipe = self.network.student, self.recipe
-        encoder, depth, way = student.encoder, student.depth, student.way
+        encoder, depth, solver_config = student.encoder, student.depth, student.solver_config
         layers = self.network.teacher.states(self.images)
         # The bound is one of Euler's method, on the path as it is integrated.
-        solution = depth(encoder.enter(layers[0]), way.but(solver="euler"), save="all")
-        states = [encoder.leave(state) for state in solution.states]
+        solution = depth(encoder.encode_tokens(layers[0]), solver_config.replace(solver="euler"), save="all")
+        states = [encoder.decode_tokens(state) for state in solution.states]
         # CLS where only CLS is matched, as in the paper, otherwise all tokens.
         goal = self.network.objective
         only_cls = goal.patches == goal.registers == goal.others == 0
         tokens = self.network.teacher.layout(self.images).cls if only_cls else slice(None)
-        meetings = self.network.alignment.indices(way.steps)
+        meetings = self.network.alignment.indices(solver_config.steps)
         gaps = [(states[n] - h)[:, tokens].float() for n, h in zip(meetings, layers[1:], strict=True)]
         if recipe.error == "norm":
             errors = [gap.flatten(1).norm(dim=1).mean().item() for gap in gaps]
@@ -98,11 +98,15 @@ class BoundStopping(TrainerCallback):
         if lipschitz == 0:
             # In the equation's own coordinates, with its registers as they have become.
             start, last = solution.states[0][:4], solution.states[-1][:4]
-            lipschitz = local_lipschitz(encoder.field, last, way.horizon, x0=start).value.max().item()
+            lipschitz = local_lipschitz(encoder.field, last, solver_config.horizon, x0=start).value.max().item()
         if recipe.bound == "curvature":
             bent = curvature([state[:, tokens] for state in states], solution.times).mean().item()
-            return errors, float(approximation_bound(bent, lipschitz, way.steps, way.horizon)), lipschitz
-        bound = weight_bound(the_attention(encoder.field), recipe.radius, way.steps, lipschitz)
+            return (
+                errors,
+                float(approximation_bound(bent, lipschitz, solver_config.steps, solver_config.horizon)),
+                lipschitz,
+            )
+        bound = weight_bound(the_attention(encoder.field), recipe.radius, solver_config.steps, lipschitz)
         return errors, float(bound), lipschitz
 
 
@@ -122,7 +126,7 @@ def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], b
     """The running error at every checkpoint and the bound against epochs (the paper's Fig. 11)."""
     from matplotlib import colormaps
 
-    from odevit.look import ORANGE, finish, make_figure
+    from odevit.plotting import ORANGE, finish, make_figure
 
     figure, (axes,) = make_figure(3.6)
     layers = list(zip(*running, strict=True))

@@ -12,25 +12,26 @@ import torch
 from torch import nn
 from transformers import set_seed
 
+from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import Alignment, layer_distances
+from odevit.distill.base import TaughtTask
 from odevit.distill.bound_stopping import BoundStopping
+from odevit.distill.checks import finite, refuse_glances, refuse_pooled
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features, has_features
-from odevit.distill.fewer_steps import FewerStepsTask
+from odevit.distill.loss import Distillation
 from odevit.distill.phase import parts_of
-from odevit.distill.refusals import finite, refuse_glances, refuse_pooled
-from odevit.distill.step import Distillation
-from odevit.distill.taught import TaughtTask
+from odevit.distill.step_distillation import FewerStepsTask
 from odevit.distill.teacher import Teacher
-from odevit.errors import shortened, typed_as
-from odevit.model import OdeViTConfig, get_ode_model
-from odevit.model.head import head_parameters
-from odevit.train.callbacks import Held
+from odevit.errors import shortened, with_key_prefix
+from odevit.surgery.head import head_parameters
+from odevit.surgery.surgery import get_ode_model
+from odevit.train.callbacks import FrozenUntil
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score
 from odevit.train.folder import RECORD
-from odevit.train.life import run
 from odevit.train.recipe import Recipe
+from odevit.train.runner import run
 from odevit.train.schedule import Part
 from odevit.train.splits import evaluation_batches, label_names, read_data
 
@@ -84,14 +85,14 @@ class DistillTask(TaughtTask):
         self.teacher = teacher = Teacher(source).float()
         self.data = data = teacher.numbered(teacher.normalised(read_data(recipe, teacher.pixels, recipe.unlabelled)))
         recipe = self.recipe = self._fitted(len(data.train))
-        with typed_as("student", vars(recipe.student)):
+        with with_key_prefix("student", vars(recipe.student)):
             student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
         student.config.update(label_names(data))
         if teacher.pixel_statistics is None:  # those of the data, then, which nobody else would remember
             student.config.update({"image_mean": list(data.mean), "image_std": list(data.std)})
         for module in (teacher, student):
             nn.Module.to(module, device)
-        self.alignment = self._align(student.way.steps)
+        self.alignment = self._align(student.solver_config.steps)
         features = None
         if recipe.features:
             if self.process.world > 1 and not has_features(recipe.features):
@@ -103,13 +104,13 @@ class DistillTask(TaughtTask):
         # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
         held_out = self.answered("validation")
         self.make_batches(held_out, indices=features is not None)
-        self.sampler = self.make_sampler(student.way, hold=True)
-        self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.way, recipe.seed)
+        self.sampler = self.make_sampler(student.solver_config, hold=True)
+        self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
         self.goals = recipe.goals
         refuse_glances(student, teacher, self.goals)
         refuse_pooled(student, self.goals)
         # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
-        self.head = Held(head_parameters(student.model) if self.trains_head else ())
+        self.head = FrozenUntil(head_parameters(student.model) if self.trains_head else ())
         self.callbacks = [self.head]
         for parameter in self.head.weights:
             parameter.requires_grad_(True)
@@ -128,21 +129,21 @@ class DistillTask(TaughtTask):
         """A step of each phase with two images, which learns nothing: what cannot be asked is said now, not halfway."""
         super().rehearse()
         two = {name: value[:2] for name, value in next(iter(self.batches)).items()}
-        own, layers = self.student.way, len(self.alignment.distances)
+        own, layers = self.student.solver_config, len(self.alignment.distances)
         parts: Sequence[Part | None] = self.phases or [None]
         for part in parts:
             self.enter(part.end if part else 1.0, part)
             key = f"phases.{part.name}.objective" if part else "objective"
             draws = part.draws if part else self.sampler
             ways = draws.ways if draws else [own]
-            with typed_as(key, vars(self.recipe.objective)):
-                for way in ways:
-                    self.network.meetings(way)
-                self.network(**two, way=ways[0])
+            with with_key_prefix(key, vars(self.recipe.objective)):
+                for solver_config in ways:
+                    self.network.meetings(solver_config)
+                self.network(**two, solver_config=ways[0])
             goal = self.network.objective
             mentioned = goal.path == "all" and goal.meeting == "exact" and self.process.is_main
             if mentioned and len(self.network.meetings(own)) == 1 < layers:
-                evenly = len(self.network.meetings(own.but(steps=layers))) == layers
+                evenly = len(self.network.meetings(own.replace(steps=layers))) == layers
                 remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
                 print(
                     f"{key}.meeting=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
@@ -178,9 +179,9 @@ class DistillTask(TaughtTask):
         batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.process.device)
         tokens = self.teacher.layout().cls if settings.tokens == "cls" else slice(None)
         # Some fused attentions turn NaN into numbers, and a student that starts as its teacher copies weights.
-        if broken := [name for name, weight in self.teacher.named_parameters() if not weight.isfinite().all()]:
+        if validate := [name for name, weight in self.teacher.named_parameters() if not weight.isfinite().all()]:
             raise ValueError(
-                f"the teacher's weights are not all finite: {shortened(broken)}; save or download it again"
+                f"the teacher's weights are not all finite: {shortened(validate)}; save or download it again"
             )
         states = (finite(self.teacher.states(batch["pixel_values"])) for batch in batches)
         alignment = Alignment(settings.kind, layer_distances(states, tokens), settings.temperature)
@@ -207,7 +208,7 @@ class DistillTask(TaughtTask):
                 "learning_rate": part.learning_rate,
                 "muon_learning_rate": part.muon_learning_rate,
                 "left": part.left,
-                "judged": [None if way is None else way.numbers() for way in part.judged],
+                "judged": [None if solver_config is None else solver_config.numbers() for solver_config in part.judged],
             }
             for part in self.phases
         }

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from odevit.bundled import bundled_models
-from odevit.data import Augmentation
-from odevit.depth import DEPTHS
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.core.depth import DEPTHS
+from odevit.data.augment.policy import Augmentation
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import WHEN, Phase, phase_problems
-from odevit.errors import SOME, ConfigError, Expected, as_typed, broken, number, one_of, whole, writable
-from odevit.model import OdeStudentConfig, OdeViTConfig
+from odevit.errors import SOME, ConfigError, Expected, integer, one_of, prefix_keys, real, validate, writable
+from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choice, train_problems
 
@@ -61,13 +62,13 @@ class StoppingRecipe:
     """Evaluations over which errors are averaged."""
 
 
-ALIGNMENT_RULES = {"tokens": one_of("all", "cls"), "temperature": number(above=0), "images": whole(1)}
+ALIGNMENT_RULES = {"tokens": one_of("all", "cls"), "temperature": real(above=0), "images": integer(1)}
 STOPPING_RULES = {
     "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").fine),
     "error": one_of("norm", "mse"),
-    "radius": number(above=0),
-    "lipschitz": Expected("L >= 0, 0 to measure it", number(least=0).fine),
-    **dict.fromkeys(("patience", "window"), whole(1)),
+    "radius": real(above=0),
+    "lipschitz": Expected("L >= 0, 0 to measure it", real(least=0).fine),
+    **dict.fromkeys(("patience", "window"), integer(1)),
 }
 
 
@@ -114,13 +115,13 @@ class DistillRecipe(Recipe):
         problems = super().problems() + self.objective.problems() + self._phase_problems()
         problems += train_problems("teacher_train", self.teacher_train)
         problems += writable("features", self.features or None, folder=True)
-        problems += [f"stopping.{problem}" for problem in broken(self.stopping, STOPPING_RULES)]
+        problems += [f"stopping.{problem}" for problem in validate(self.stopping, STOPPING_RULES)]
         problems += choice("alignment.kind", self.alignment.kind, KINDS)
-        problems += [f"alignment.{problem}" for problem in broken(self.alignment, ALIGNMENT_RULES)]
+        problems += [f"alignment.{problem}" for problem in validate(self.alignment, ALIGNMENT_RULES)]
         try:
             self.student_config()
         except ConfigError as error:
-            problems += [as_typed("student", DEFAULTS, problem) for problem in error.problems]
+            problems += [prefix_keys("student", DEFAULTS, problem) for problem in error.problems]
         if self.student.grid != "uniform" and not is_equation(self.teacher):  # type: ignore[attr-defined]
             problems.append("student.grid is for teachers that follow an equation: layers are met on a uniform grid")
         if self.train.longest_step:
@@ -189,23 +190,23 @@ def _student_config(values: str) -> OdeStudentConfig:
 
 def _unheard(teacher: str, own: bool) -> dict[str, str]:
     """What a student does not hear, by key: those of another training, and what the kind of its teacher decides."""
-    unheard = {"init_from": "a student begins as its teacher", "head_only": "it is for odevit train"}
+    unused_keys = {"init_from": "a student begins as its teacher", "head_only": "it is for odevit train"}
     if not teacher:
-        return unheard
-    unheard |= dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train")
-    unheard |= dict.fromkeys(A_MODEL, f"teacher={teacher!r} is a model already")
+        return unused_keys
+    unused_keys |= dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train")
+    unused_keys |= dict.fromkeys(A_MODEL, f"teacher={teacher!r} is a model already")
     if not own:
-        return unheard
+        return unused_keys
     student = "the student of an equation is that equation, answered in fewer steps"
     goal = "an equation is matched in all its tokens and in its answer"
-    unheard |= {f"student.{name}": student for name in DEFAULTS if name not in ("steps", "solver", "grid")}
+    unused_keys |= {f"student.{name}": student for name in DEFAULTS if name not in ("steps", "solver", "grid")}
     heard = ("others", "logits", "temperature", "cross_entropy")
-    unheard |= {f"objective.{name}": goal for name in vars(DistillObjective()) if name not in heard}
-    unheard |= dict.fromkeys(("alignment", "stopping", "phases"), "an equation has no layers to meet")
-    unheard |= dict.fromkeys(
+    unused_keys |= {f"objective.{name}": goal for name in vars(DistillObjective()) if name not in heard}
+    unused_keys |= dict.fromkeys(("alignment", "stopping", "phases"), "an equation has no layers to meet")
+    unused_keys |= dict.fromkeys(
         (f"train.{name}" for name in DRAWN if name != "steps"), "few steps and the teacher's own come in turns"
     )
-    return unheard | dict.fromkeys(("unlabelled", "features"), "it is for students of a ViT") | {"knots": student}
+    return unused_keys | dict.fromkeys(("unlabelled", "features"), "it is for students of a ViT") | {"knots": student}
 
 
 def _spelt_out(word: str) -> str:
@@ -241,11 +242,11 @@ def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
     foreign = [f"experiment=distill/{'steps' if own else 'vit'}"] if teacher and "experiment" not in given else []
     if own and not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
         foreign.append(f"data.source={quoted(str(source))}")
-    unheard = _unheard(teacher, own)
+    unused_keys = _unheard(teacher, own)
     if own:  # the recipe of an equation knows no phases, and would not know their keys
-        refuse_unheard(given - ({"phases"} if "phases=none" in overrides else set()), unheard)
+        refuse_unheard(given - ({"phases"} if "phases=none" in overrides else set()), unused_keys)
     recipe = compose_as(DistillRecipe, "distill", [*foreign, *map(_spelt_out, overrides)])
-    refuse_unheard(given - {"phases"}, unheard)
+    refuse_unheard(given - {"phases"}, unused_keys)
     if not recipe.name:
         recipe.name = "-".join(Path(source).resolve().name for source in (recipe.teacher, recipe.data.source) if source)
     return recipe

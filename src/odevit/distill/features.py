@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odevit.data import Batches
+from odevit.data.batches import Batches
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.tokens import Logits, Pixels, Tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odevit.errors import SHARE, SOME, Expected, broken, number, one_of
+from odevit.errors import SHARE, SOME, Expected, one_of, real, validate
 from odevit.train.loss import Penalised
 
 TOKENS = ("cls", "patches", "registers", "others")
@@ -13,9 +13,9 @@ OBJECTIVE_RULES = {
     "path": one_of("all", "last"),
     "scale": one_of("none", "state", "increment"),
     "meeting": one_of("nearest", "exact"),
-    **dict.fromkeys(WEIGHTS, number(least=0)),
+    **dict.fromkeys(WEIGHTS, real(least=0)),
     **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
-    "temperature": number(above=0, most=1e6),
+    "temperature": real(above=0, most=1e6),
     "seen": Expected("a share of the patches in (0, 1]", SOME.fine),
 }
 
@@ -73,7 +73,7 @@ class DistillObjective(Penalised):
 
     def problems(self) -> list[str]:
         """Everything that is wrong, as sentences."""
-        problems = self.penalty_problems("objective") + [f"objective.{p}" for p in broken(self, OBJECTIVE_RULES)]
+        problems = self.penalty_problems("objective") + [f"objective.{p}" for p in validate(self, OBJECTIVE_RULES)]
         if self.unfreeze_head and self.cross_entropy == 0:
             problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
         if self.forced > 0 and self.path != "all":

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any
 
+from odevit.core.solver_config import SolverConfig
 from odevit.distill.objective import DistillObjective
-from odevit.errors import SHARE, SOME, Expected, broken, number
-from odevit.solver import Way
+from odevit.errors import SHARE, SOME, Expected, real, validate
 from odevit.train.recipe import TrainRecipe
 from odevit.train.schedule import Part
-from odevit.train.ways import ListedWays, read_way
+from odevit.train.solver_sampling import ListedWays, read_way
 
 # When something counts is what the phases say: these two have no meaning in one of them.
 WHEN = ("forced", "cross_entropy_from")
@@ -45,7 +45,7 @@ class Phase:
         """The objective of this phase."""
         return replace(common, **{name: value for name, value in vars(self.objective).items() if value is not None})
 
-    def drawn(self, own: Way) -> tuple[Way, ...]:
+    def drawn(self, own: SolverConfig) -> tuple[SolverConfig, ...]:
         """Its ways, for a student whose own way is `own`."""
         return tuple(read_way(text, own) for text in self.ways)
 
@@ -53,17 +53,17 @@ class Phase:
 RULES = {
     "share": SOME,
     "ways": Expected("at least one way, such as own", bool),
-    **dict.fromkeys(("learning_rate", "muon_learning_rate"), number(above=0, optional=True)),
-    "warmup": number(least=0, below=1, optional=True),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate"), real(above=0, optional=True)),
+    "warmup": real(least=0, below=1, optional=True),
     "left": Expected("a share of the rates in [0, 1]", SHARE.fine),
 }
 
 
 def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> list[str]:
     """Everything that is wrong with phases, as sentences."""
-    problems, anyone = [], Way("lie_trotter", 12, 12.0)
+    problems, anyone = [], SolverConfig("lie_trotter", 12, 12.0)
     for name, phase in phases.items():
-        said = [f"phases.{name}.{problem}" for problem in broken(phase, RULES)]
+        said = [f"phases.{name}.{problem}" for problem in validate(phase, RULES)]
         for text in phase.ways:
             try:
                 read_way(text, anyone)
@@ -81,7 +81,7 @@ def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> lis
 
 
 def parts_of(
-    phases: Mapping[str, Phase], common: DistillObjective, train: TrainRecipe, own: Way, seed: int
+    phases: Mapping[str, Phase], common: DistillObjective, train: TrainRecipe, own: SolverConfig, seed: int
 ) -> list[Part]:
     """The phases as the trainer takes them, for a student whose own way is `own`."""
     parts: list[Part] = []
@@ -98,13 +98,13 @@ def parts_of(
     return parts
 
 
-def judges(ways: Sequence[Way], own: Way) -> tuple[Way, ...]:
+def judges(ways: Sequence[SolverConfig], own: SolverConfig) -> tuple[SolverConfig, ...]:
     """The student's own way, the coarsest of the ways, and the cheapest that rests where the equation does.
 
     The best weights are those that agree most with the teacher on the mean of these. By the own way alone they would
     be those of a student that has learned one solver and not yet an equation.
     """
-    ahead = [way for way in ways if way.horizon <= own.horizon]
-    coarsest = min(ahead, key=lambda way: way.steps, default=own)
-    whole = [way for way in ahead if getattr(way.method, "rests_with_equation", False)]
-    return tuple(dict.fromkeys([own, coarsest, *sorted(whole, key=lambda way: way.steps)[:1]]))
+    ahead = [solver_config for solver_config in ways if solver_config.horizon <= own.horizon]
+    coarsest = min(ahead, key=lambda solver_config: solver_config.steps, default=own)
+    whole = [solver_config for solver_config in ahead if getattr(solver_config.method, "rests_with_equation", False)]
+    return tuple(dict.fromkeys([own, coarsest, *sorted(whole, key=lambda solver_config: solver_config.steps)[:1]]))

@@ -24,19 +24,20 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data import DataSet, match_names
+from odevit.core.solver_config import SolverConfig
+from odevit.data.class_names import match_names
+from odevit.data.images import DataSet
 from odevit.distill.teacher import Teacher
-from odevit.model.anatomy import Anatomy
-from odevit.model.head import head_parameters, is_head, linear_heads
-from odevit.model.ordinary import OrdinaryViT
-from odevit.model.place import find_place
-from odevit.model.processor import PixelStatistics
-from odevit.solver import Way
+from odevit.hf.processor import PixelStatistics
+from odevit.surgery.block_locator import find_blocks
+from odevit.surgery.head import head_parameters, is_head, linear_heads
+from odevit.surgery.vit_spec import VitSpec
+from odevit.surgery.vit_wrapper import OrdinaryViT
 from odevit.tokens import Pixels
-from odevit.train.callbacks import Held
-from odevit.train.life import run
+from odevit.train.callbacks import FrozenUntil
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe, TrainRecipe
+from odevit.train.runner import run
 from odevit.train.schedule import Part
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
@@ -58,7 +59,7 @@ class Pretrained(OrdinaryViT):
     def __init__(
         self,
         model: PreTrainedModel,
-        anatomy: Anatomy,
+        anatomy: VitSpec,
         processor: BaseImageProcessor | None,
         statistics: PixelStatistics,
         *,
@@ -76,7 +77,7 @@ class Pretrained(OrdinaryViT):
         self.training = mode
         return self
 
-    def forward(self, pixel_values: Pixels, labels: Tensor, way: Way | None = None) -> BatchLoss:  # type: ignore[override]
+    def forward(self, pixel_values: Pixels, labels: Tensor, solver_config: SolverConfig | None = None) -> BatchLoss:  # type: ignore[override]
         return BatchLoss(F.cross_entropy(self.ask(pixel_values)[0].float(), labels))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -113,9 +114,9 @@ class PretrainedTask(Task[Recipe]):
         self.make_batches(self.data)
 
     @cached_property
-    def body(self) -> Held:
+    def body(self) -> FrozenUntil:
         """What is below the head, which gets no update in the first part."""
-        return Held(weight for name, weight in self.network.named_parameters() if not is_head(name))
+        return FrozenUntil(weight for name, weight in self.network.named_parameters() if not is_head(name))
 
     def enter(self, progress: float, part: Part | None) -> None:
         if part is not None:
@@ -123,15 +124,15 @@ class PretrainedTask(Task[Recipe]):
 
     def rate_of(self, name: str) -> float:
         """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
-        layers, decay = self.network.way.steps, self.recipe.train.layer_decay
+        layers, decay = self.network.solver_config.steps, self.recipe.train.layer_decay
         return 1.0 if is_head(name) else decay ** (layers - self.layer_of[name])
 
     @cached_property
     def layer_of(self) -> dict[str, int]:
         """0 for what comes before the first block, l for block l, L for what comes after them, in the model's order."""
-        network, layers = self.network, self.network.way.steps
+        network, layers = self.network, self.network.solver_config.steps
         # Of the model that is trained: one with a head holds a body by another name than the body by itself has.
-        blocks = f"model.{find_place(network.model).name}."
+        blocks = f"model.{find_blocks(network.model).name}."
         found, latest = {}, 0
         for name, _ in network.named_parameters():
             if name.startswith(blocks):
@@ -156,7 +157,7 @@ def with_a_head(source: str, data: DataSet) -> PreTrainedModel:
 
 def new_head(model: PreTrainedModel, classes: int) -> None:
     """W ~ N(0, 0.02^2), b = 0, as for another number of classes: of other classes that are as many W would be kept."""
-    for head in linear_heads(model, find_place(model), classes):
+    for head in linear_heads(model, find_blocks(model), classes):
         nn.init.trunc_normal_(head.weight, std=0.02)
         if head.bias is not None:
             nn.init.zeros_(head.bias)

@@ -15,17 +15,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.analysis.looking import AttentionPath, attention_path
-from odevit.data import DataSet, numbered_as
+from odevit.analysis.attention import AttentionPath, attention_path
+from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel, readout_weights_of
+from odevit.core.solution import Solution, Stats
+from odevit.core.solver_config import SolverConfig
+from odevit.data.class_names import numbered_as
+from odevit.data.images import DataSet
 from odevit.errors import ConfigError
-from odevit.model import OdeViTForImageClassification, OdeViTModel
-from odevit.model.anatomy import answer_of, examine, fitted
-from odevit.model.encoder import BlockBridge, DepthBridge
-from odevit.model.modeling_odevit import reading_of
-from odevit.model.ordinary import Blocks
-from odevit.model.origin import load_vit
-from odevit.model.processor import PixelStatistics, find_processor, statistics_of
-from odevit.solver import Solution, Stats, Way
+from odevit.hf.processor import PixelStatistics, find_processor, statistics_of
+from odevit.surgery.encoder import BlockBridge, DepthBridge
+from odevit.surgery.serialization import load_vit
+from odevit.surgery.vit_spec import answer_of, fit_to_processor, inspect_vit
+from odevit.surgery.vit_wrapper import Blocks
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
@@ -73,14 +74,14 @@ class Teacher(nn.Module):
         self.model = model.eval().requires_grad_(False)
         self.training = False
         try:
-            anatomy = examine(self.model)
+            anatomy = inspect_vit(self.model)
         except ValueError as error:
             raise ValueError(
                 f"a teacher without hidden states: {error}. Choose a Vision Transformer: ViT, DeiT, DINO, CLIP, "
                 "SigLIP, one of timm's, or our own with depth='stacked'"
             ) from error
         self.processor = find_processor(folder, self.model, download=not isinstance(source, nn.Module))
-        self.anatomy = fitted(anatomy, self.model, self.processor)
+        self.anatomy = fit_to_processor(anatomy, self.model, self.processor)
         own = None if self.processor is None else statistics_of(self.processor)
         self.pixel_statistics = _agreed(own, image_mean, image_std)
 
@@ -145,9 +146,9 @@ class Teacher(nn.Module):
         """The answer of its head."""
         return self.ask(pixel_values)[0]
 
-    def ask(self, pixels: Pixels, way: Way | None = None, **options: Any) -> tuple[Logits, Solution]:
+    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits, and its layers as if they were a trajectory; there is no way to choose."""
-        Blocks(self.num_layers).check(way=way, **options)
+        Blocks(self.num_layers).check(solver_config=solver_config, **options)
         output, layers = self(pixels), self.num_layers
         if output.logits is None:
             raise ValueError(self._headless())
@@ -213,8 +214,8 @@ def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
     output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
     assert output.attentions is not None  # asked for
     layers = range(1, teacher.num_layers + 1)
-    reading = partial(reading_of, teacher.model, layout=layout)
-    return attention_path(layers, output.states[:-1], output.attentions, layout, reading)
+    loading_errors = partial(readout_weights_of, teacher.model, layout=layout)
+    return attention_path(layers, output.states[:-1], output.attentions, layout, loading_errors)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError, number, whole
-from odevit.field.attention import Attention, CosineAttention, DotProductAttention
+from odevit.attention.kinds import CosineAttention, DotProductAttention
+from odevit.core.attention import Attention
+from odevit.errors import ConfigError, integer, real
 from odevit.objectives.vectors import at_least_single, norms, spectral_norm
 
 
@@ -47,7 +48,7 @@ def approximation_bound(
         for name, value in (("curvature", curvature), ("lipschitz", lipschitz))
         if not (torch.as_tensor(value) >= 0).all()
     ]
-    problems += whole(1).problem("steps", steps) + number(above=0).problem("horizon", horizon)
+    problems += integer(1).problem("steps", steps) + real(above=0).problem("horizon", horizon)
     if problems:
         raise ConfigError("approximation_bound", problems)
 
@@ -115,7 +116,7 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
         lipschitz: L; the paper takes 0.5.
     """
     problems = [] if lipschitz >= 0 else [f"lipschitz={lipschitz}; expected a number >= 0"]
-    problems += number(above=0).problem("radius", radius) + whole(1).problem("steps", steps)
+    problems += real(above=0).problem("radius", radius) + integer(1).problem("steps", steps)
     dot = dot_product(attention)
     if dot is None:
         problems.append(

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from odevit.errors import ConfigError, number
-from odevit.solver import PENALTIES, Penalty, Step, jacobian_size
+from odevit.errors import ConfigError, real
+from odevit.solvers.hutchinson import jacobian_size
+from odevit.solvers.penalties import PENALTIES, Penalty, Step
 
 
 @PENALTIES.register("jacobian")
@@ -27,7 +28,7 @@ class JacobianNorm(Penalty):
     draws_noise = True
 
     def __post_init__(self) -> None:
-        if problems := number(above=0).problem("distance", self.distance):
+        if problems := real(above=0).problem("distance", self.distance):
             raise ConfigError("jacobian", problems)
 
     def running(self, step: Step) -> Tensor:

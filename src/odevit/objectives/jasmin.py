@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odevit.objectives.vectors import FLOOR, at_least_single
-from odevit.solver import PENALTIES, Penalty, Step
+from odevit.solvers.penalties import PENALTIES, Penalty, Step
 from odevit.tokens import AttentionMap
 
 

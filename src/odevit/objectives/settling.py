@@ -7,17 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.errors import ConfigError, broken, number, whole
-from odevit.field.dynamics import Dynamics
+from odevit.core.dynamics import Dynamics
+from odevit.core.exponential import ExponentialEuler
+from odevit.core.solver_config import MOST_STEPS
+from odevit.errors import ConfigError, integer, real, validate
 from odevit.objectives.vectors import at_least_single, norms, units, wide
-from odevit.solver import MOST_STEPS, PENALTIES, ExponentialEuler, Penalty
+from odevit.solvers.penalties import PENALTIES, Penalty
 
 RULES = {
-    "margin": number(least=0),
-    "step": number(above=0),
-    **dict.fromkeys(("waiting", "turning"), whole(0, MOST_STEPS)),
-    "counted": whole(1, MOST_STEPS),
-    "distance": number(above=0),
+    "margin": real(least=0),
+    "step": real(above=0),
+    **dict.fromkeys(("waiting", "turning"), integer(0, MOST_STEPS)),
+    "counted": integer(1, MOST_STEPS),
+    "distance": real(above=0),
 }
 
 
@@ -49,11 +51,11 @@ class Settling(Penalty):
     distance: float = 0.01
 
     def __post_init__(self) -> None:
-        if problems := broken(self, RULES):
+        if problems := validate(self, RULES):
             raise ConfigError("settling", problems)
 
     def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
-        solver, dynamics = ExponentialEuler(), dynamics.anchored(dynamics.anchor.detach())
+        solver, dynamics = ExponentialEuler(), dynamics.with_anchor(dynamics.anchor.detach())
 
         def advance(x: Tensor) -> Tensor:
             return solver.step(dynamics, x, t, self.step)

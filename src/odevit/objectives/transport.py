@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from odevit.objectives.vectors import at_least_single
-from odevit.solver import PENALTIES, Penalty, Step
+from odevit.solvers.penalties import PENALTIES, Penalty, Step
 
 
 @PENALTIES.register("transport")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.distill.bound_stopping import draw_tracking
-from odevit.look import BLUE, ORANGE, finish, make_figure
+from odevit.plotting import BLUE, ORANGE, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.train.callbacks import read_metrics

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import by_class
-from odevit.analysis.rest import Maximal, along_the_path
+from odevit.analysis.settling import Maximal, along_the_path
 from odevit.analysis.significance import Share, correlation
-from odevit.look import finish, make_figure, signed
+from odevit.plotting import finish, make_figure, signed
 from odevit.report.page import note
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
@@ -89,7 +89,7 @@ def token_numbers(study: Study) -> dict[str, Any]:
         if tokens.start == tokens.stop:
             continue
         starts = (chunk["x0"] for chunk in study.sample.first(study.sizes.groups))
-        path = along_the_path(field, study.way, starts, tokens, seed=study.seed)
+        path = along_the_path(field, study.solver_config, starts, tokens, seed=study.seed)
         numbers[name] = {
             "images": len(path.values),
             "mean": path.mean,

@@ -81,7 +81,7 @@ SECTIONS: Registry[type[Section]] = Registry("section")
 
 
 @SECTIONS.register("making")
-class Making(Section):
+class Provenance(Section):
     """The last words of a page: everything needed to make it again."""
 
     title = "How this was made"

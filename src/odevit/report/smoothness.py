@@ -12,12 +12,13 @@ from torch import Tensor
 from odevit.analysis.approximation import approximation_error
 from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
-from odevit.analysis.rest import in_fixed_steps
+from odevit.analysis.settling import in_fixed_steps
 from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
-from odevit.field import Branch, Dynamics, Field, VectorField
-from odevit.look import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
+from odevit.core.dynamics import Dynamics, Field
+from odevit.core.field import Branch, VectorField
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.vectors import norms
+from odevit.plotting import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
 from odevit.report.page import band, of_norm, share_of, small_share, span
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
@@ -103,8 +104,10 @@ the answer; a shorter one may exist.{% endcall %}
 
 def lipschitz_numbers(study: Study) -> dict[str, Any]:
     """|df/dx| along the path; attention alone is also compared with its bound, which costs no derivative."""
-    x0, field, way = study.sample.start(study.sizes.lipschitz), study.model.field, study.way
-    solution = study.model.depth(x0, save=sorted({round(way.steps * i / (PROBES - 1)) for i in range(PROBES)}))
+    x0, field, solver_config = study.sample.start(study.sizes.lipschitz), study.model.field, study.solver_config
+    solution = study.model.depth(
+        x0, save=sorted({round(solver_config.steps * i / (PROBES - 1)) for i in range(PROBES)})
+    )
     rows = []
     for t, state in zip(solution.times, solution.states, strict=True):
         whole = local_lipschitz(field, state, t, x0=x0, iterations=20)
@@ -125,11 +128,11 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
     The bounds are about Euler's method, which is therefore measured as well; a splitting is another method of the same
     order.
     """
-    x0, way = study.sample.start(study.sizes.approximation), in_fixed_steps(study.way)
+    x0, solver_config = study.sample.start(study.sizes.approximation), in_fixed_steps(study.solver_config)
     numbers: dict[str, Any] = {"images": len(x0), "solvers": {}}
-    for solver in dict.fromkeys([way.name, "euler"]):
+    for solver in dict.fromkeys([solver_config.name, "euler"]):
         measured = approximation_error(
-            study.model.field, x0, solver=solver, steps=way.steps, horizon=way.horizon, probes=3
+            study.model.field, x0, solver=solver, steps=solver_config.steps, horizon=solver_config.horizon, probes=3
         )
         numbers["solvers"][solver] = {
             "times": measured.times,
@@ -151,8 +154,10 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
 def radius_numbers(study: Study) -> dict[str, Any]:
     """The contraction radius at the horizon beside the margin and beside the distance still to go to rest."""
     parts = []
-    passage, sample = study.passage, study.sample
-    for chunk, final, rest in zip(sample.first(study.sizes.radius), passage.final, passage.rest, strict=False):
+    forward_cache, sample = study.forward_cache, study.sample
+    for chunk, final, rest in zip(
+        sample.first(study.sizes.radius), forward_cache.final, forward_cache.rest, strict=False
+    ):
         state = final[: len(chunk["labels"])]
         radius = contraction_radius(study.model.readout, state, seed=study.seed)
         lengths = (radius.value, radius.median, norms(state), norms(rest[: len(state)] - state))

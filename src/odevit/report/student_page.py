@@ -11,14 +11,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.untouched import untouched
+from odevit.analysis.frozen import untouched
 from odevit.distill.distill_task import DistillTask, comparison
-from odevit.look import BLUE, ORANGE, finish, make_figure
+from odevit.plotting import BLUE, ORANGE, finish, make_figure
 from odevit.report.early_stopping import EarlyStopping
 from odevit.report.page import note
-from odevit.report.section import Figures, Making, Numbers, Progress, Section, draw_all, measure_all, write_page
+from odevit.report.section import Figures, Numbers, Progress, Provenance, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
-from odevit.report.teaching import SHOWN, Teaching
+from odevit.report.teacher_match import SHOWN, Teaching
 from odevit.report.trajectories import STUDENT, TEACHER, THREAD
 
 IMAGES = 512
@@ -29,7 +29,7 @@ def write_report(task: DistillTask) -> Path:
     """Measure a finished student against its teacher on held-out images, draw it, and write report.html."""
     recipe, folder, progress = task.recipe, task.folder.path, Progress()
     record = json.loads((folder / "record.json").read_text())
-    sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Making()]
+    sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Provenance()]
     with untouched(task.student):
         sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.process.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
@@ -62,7 +62,7 @@ alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
-        alignment, horizon = study.alignment[0], study.way.horizon
+        alignment, horizon = study.alignment[0], study.solver_config.horizon
         steps = study.meeting_way.steps
         travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
         return {

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, strictest
-from odevit.analysis.rest import FAR, Maximal, measure_exponents
+from odevit.analysis.settling import FAR, Maximal, measure_exponents
 from odevit.analysis.significance import Share
 from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
-from odevit.data import Batches, DataSet, make_batches
+from odevit.core.image_model import ImageModel
+from odevit.core.solver_config import SolverConfig
+from odevit.data.batches import Batches, make_batches
+from odevit.data.images import DataSet
 from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
-from odevit.model import Askable
 from odevit.objectives.vectors import norms
-from odevit.solver import Way
 from odevit.tokens import Pixels, Tokens
 
 CACHED_STATES = 4 * 2**20
@@ -110,7 +111,7 @@ class Sample:
 
 @torch.no_grad()
 def draw_sample(
-    model: Askable, data: DataSet, split: str, limit: int | None, seed: int, device: torch.device
+    model: ImageModel, data: DataSet, split: str, limit: int | None, seed: int, device: torch.device
 ) -> Sample:
     """`limit` images of a split, or all of them if there are no more, drawn with `seed` and embedded.
 
@@ -148,12 +149,12 @@ def _batch_size(state: Tokens) -> int:
 
 
 @dataclass(frozen=True)
-class Passage:
+class ForwardCache:
     """What one pass over all images gives: states at the model's horizon and at `FAR` of them, portion by portion,
     logits [image, label] at the first, and |x_{n+1} - x_n| / (h |x_n|) [time, image] in the middle of those steps.
     """
 
-    outcomes: dict[Way, Outcome]
+    outcomes: dict[SolverConfig, Outcome]
     final: list[Tokens]
     rest: list[Tokens]
     logits: Tensor
@@ -161,25 +162,25 @@ class Passage:
     times: tuple[float, ...]
 
 
-def pass_over(model: Askable, sample: Sample) -> Passage:
+def pass_over(model: ImageModel, sample: Sample) -> ForwardCache:
     """Integrate every image in all the ways that are tried on all of them.
 
     The velocity is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
     equation and not in it, where f is not zero.
     """
-    own, reads = model.way, own_reads(model.way)
-    counts = [0, *(way.steps for way in reads)]
+    own, reads = model.solver_config, own_reads(model.solver_config)
+    counts = [0, *(solver_config.steps for solver_config in reads)]
     starts = [n for n in counts if n + 1 in counts]
     final: list[Tokens] = []
     rest: list[Tokens] = []
     speeds: list[Tensor] = []
     path: dict[int, Tokens] = {}
 
-    def watch(way: Way, state: Tokens, x0: Tokens) -> None:
-        if way not in reads:
+    def watch(solver_config: SolverConfig, state: Tokens, x0: Tokens) -> None:
+        if solver_config not in reads:
             return
-        path[way.steps] = state
-        if way == reads[-1]:
+        path[solver_config.steps] = state
+        if solver_config == reads[-1]:
             path[0] = x0
             moved = [norms(path[n + 1] - path[n]) / norms(path[n]).clamp_min(1e-30) for n in starts]
             speeds.append(torch.stack(moved).cpu() / own.step)
@@ -188,8 +189,8 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
             path.clear()
 
     outcomes = sweep(model, sample.chunks, [own, *reads, *step_ways(own), *stretch_ways(own)], watch=watch)
-    return Passage(
-        outcomes={outcome.way: outcome for outcome in outcomes},
+    return ForwardCache(
+        outcomes={outcome.solver_config: outcome for outcome in outcomes},
         final=final,
         rest=rest,
         logits=torch.cat([model.readout(state).float().cpu() for state in final]),
@@ -198,7 +199,7 @@ def pass_over(model: Askable, sample: Sample) -> Passage:
     )
 
 
-def own_reads(own: Way) -> list[Way]:
+def own_reads(own: SolverConfig) -> list[SolverConfig]:
     """Where the model's own steps, carried on to `FAR` horizons, are read: every step up to the horizon, then pairs."""
     N = own.steps
     pairs = [own.times(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
@@ -217,25 +218,25 @@ class Study:
     """
 
     run: str | os.PathLike[str]
-    model: Askable
+    model: ImageModel
     sample: Sample
     teacher: Teacher | None = None
     sizes: Sizes = field(default_factory=Sizes)
     seed: int = 0
 
     @property
-    def way(self) -> Way:
+    def solver_config(self) -> SolverConfig:
         """The model's own."""
-        return self.model.way
+        return self.model.solver_config
 
     @property
-    def meeting_way(self) -> Way:
+    def meeting_way(self) -> SolverConfig:
         """The same with a step for every layer of the teacher, even if the student was to meet the last one only."""
         layers = 0 if self.teacher is None else self.teacher.num_layers
-        return self.way.but(steps=max(self.way.steps, layers))
+        return self.solver_config.replace(steps=max(self.solver_config.steps, layers))
 
     @cached_property
-    def passage(self) -> Passage:
+    def forward_cache(self) -> ForwardCache:
         """One pass over all images in many ways."""
         return pass_over(self.model, self.sample)
 
@@ -247,22 +248,22 @@ class Study:
         """
         x0, field = self.sample.start(self.sizes.limits), self.model.field
         since = field.autonomous_from
-        there = None if since == 0 else measure_limits_on_the_way(field, x0, self.way)
+        there = None if since == 0 else measure_limits_on_the_way(field, x0, self.solver_config)
         if there is not None and (since == math.inf or field.dynamics(x0).fade is not None):
             return there
-        rest = measure_limits(field, self.passage.rest[0][: len(x0)], x0, max(self.way.horizon, since))
+        rest = measure_limits(field, self.forward_cache.rest[0][: len(x0)], x0, max(self.solver_config.horizon, since))
         return rest if there is None else strictest([there, rest])
 
     @cached_property
     def exponents(self) -> tuple[Maximal, Maximal]:
         """lambda_1 of all images, along the path and at rest."""
         starts = (chunk["x0"] for chunk in self.sample.chunks)
-        return measure_exponents(self.model.field, self.way, starts, self.passage.rest, seed=self.seed)
+        return measure_exponents(self.model.field, self.solver_config, starts, self.forward_cache.rest, seed=self.seed)
 
     @cached_property
     def answers(self) -> dict[str, Any]:
         """Label, answer and margin p_1 - p_2 of each image at the model's own horizon, and accuracy by class."""
-        best = self.passage.logits.softmax(dim=-1).topk(2, dim=-1)
+        best = self.forward_cache.logits.softmax(dim=-1).topk(2, dim=-1)
         labels, answers = self.sample.labels, best.indices[:, 0]
         classes = {}
         for label in labels.unique().tolist():

@@ -13,8 +13,8 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
 from odevit.analysis.plane import Plane
-from odevit.analysis.rest import FAR
-from odevit.look import COLOURS, GREY, distinct, finish, make_figure
+from odevit.analysis.settling import FAR
+from odevit.plotting import COLOURS, GREY, distinct, finish, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.tokens import TokenLayout
@@ -45,14 +45,14 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
     @torch.no_grad()
     def measure(self, study: Study) -> dict[str, Any]:
         """A few trajectories, up to `FAR` horizons, in the plane in which they vary most together."""
-        sample, model, N = study.sample, study.model, study.way.steps
+        sample, model, N = study.sample, study.model, study.solver_config.steps
         x0 = sample.chunks[0]["x0"]
         chosen = _few_of_each(sample.labels[: len(x0)])
-        far = study.way.times(FAR)
+        far = study.solver_config.times(FAR)
         saved = sorted({*range(N + 1), *range(N, far.steps + 1, max(1, N // 4)), far.steps})
         solution = model.depth(x0[chosen], far, save=saved)
         layout = model.layout()
-        states = torch.stack([classified(model.outside(state), layout) for state in solution.states]).cpu()
+        states = torch.stack([classified(model.to_teacher_space(state), layout) for state in solution.states]).cpu()
         if not torch.isfinite(states).all():
             return {"paths": {"images": 0, "paths": [], "why": "the trajectories leave the finite numbers"}}
         plane = pca_paths(states, states[-1:])

@@ -1,6 +1,5 @@
 """From a recipe to a model: tasks, the one life of a run, the Trainer, its optimisers, and what a run leaves behind."""
 
-from odevit.aliases import keep_old_names
 from odevit.train.classifier import ClassifierTask as ClassifierTask
 from odevit.train.classifier import train_recipe as train_recipe
 from odevit.train.evaluate import Score as Score
@@ -9,7 +8,5 @@ from odevit.train.folder import RunFolder as RunFolder
 from odevit.train.recipe import DataRecipe as DataRecipe
 from odevit.train.recipe import Recipe as Recipe
 from odevit.train.recipe import TrainRecipe as TrainRecipe
+from odevit.train.solver_sampling import SolverSampler as SolverSampler
 from odevit.train.task import Task as Task
-from odevit.train.ways import WaySampler as WaySampler
-
-keep_old_names(__name__)

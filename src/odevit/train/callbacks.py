@@ -91,14 +91,14 @@ class DivergenceGuard(TrainerCallback):
         """Raise an error that says where it happened, what is left, and what to change, unless the loss is finite."""
         if math.isfinite(loss):
             return
-        broken = {
+        validate = {
             ".".join(name.split(".")[:5]): None
             for name, parameter in model.named_parameters()
             for tensor in (parameter, parameter.grad)
             if tensor is not None and not torch.isfinite(tensor).all()
         }
         raise DivergedError(
-            f"the loss became {loss} by step {step}; not finite: {', '.join(broken) or 'no weights so far'}. "
+            f"the loss became {loss} by step {step}; not finite: {', '.join(validate) or 'no weights so far'}. "
             f"{last_good(self.checkpoints)}Lower the learning rate, set train.clip=1.0, or use norm=layer with a leak; "
             "then start again"
         )
@@ -110,7 +110,7 @@ def last_good(checkpoints: Path) -> str:
     return "" if last is None else f"The last good checkpoint is {last}, from which resume=true goes on. "
 
 
-class Held(TrainerCallback):
+class FrozenUntil(TrainerCallback):
     """Weights that get no update as long as they are `held`."""
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:

@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 import torch
 from transformers import set_seed
 
-from odevit.data import DataSet, numbered_as
-from odevit.depth import DEPTHS
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.core.depth import DEPTHS
+from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.data.class_names import numbered_as
+from odevit.data.images import DataSet
 from odevit.errors import ConfigError
-from odevit.model import OdeViTConfig, OdeViTForImageClassification, OdeViTModel
-from odevit.model.soundness import reading
-from odevit.train.life import run
+from odevit.hf.checks import loading_errors
 from odevit.train.recipe import Recipe
+from odevit.train.runner import run
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
@@ -45,7 +47,7 @@ class ClassifierTask(Task[Recipe]):
         settings = recipe.model_settings()
         size = OdeViTConfig(**settings).image_size
         if recipe.init_from is not None:
-            with reading(recipe.init_from):
+            with loading_errors(recipe.init_from):
                 begun = OdeViTConfig.from_pretrained(recipe.init_from)
             size, settings = begun.image_size, said_anew(recipe, begun)
         self.data = read_data(recipe, size)
@@ -56,7 +58,7 @@ class ClassifierTask(Task[Recipe]):
             self.network.config.update(label_names(self.data))
         self.make_batches(self.data)
         if self.network.depth.has_trajectory:
-            self.sampler = self.make_sampler(self.network.way)
+            self.sampler = self.make_sampler(self.network.solver_config)
 
 
 def said_anew(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def make_model(recipe: Recipe, settings: dict[str, Any], data: DataSet) -> OdeVi
     if recipe.init_from is None:
         model = OdeViTForImageClassification(OdeViTConfig(**settings_for(settings, data)))
     else:
-        with reading(recipe.init_from):
+        with loading_errors(recipe.init_from):
             headless = OdeViTConfig.from_pretrained(recipe.init_from).architectures == [OdeViTModel.__name__]
         anew = settings | (label_names(data) if headless else {})
         model = OdeViTForImageClassification.from_pretrained(recipe.init_from, dtype=torch.float32, **anew)

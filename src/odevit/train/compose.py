@@ -22,12 +22,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from odevit.data import Augmentation
-from odevit.depth import DEPTHS
-from odevit.errors import ConfigError, shortened, typed_as, unknown_name
-from odevit.field import ATTENTIONS
-from odevit.model import OdeViTConfig
-from odevit.solver import PENALTIES
+from odevit.core.attention import ATTENTIONS
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.core.depth import DEPTHS
+from odevit.data.augment.policy import Augmentation
+from odevit.errors import ConfigError, shortened, unknown_name, with_key_prefix
+from odevit.solvers.penalties import PENALTIES
 from odevit.train.recipe import A_MODEL, DRAWN, Recipe, TrainRecipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
@@ -51,9 +51,9 @@ def _unheard(recipe: Recipe) -> dict[str, str]:
     """The keys that mean nothing to the model that is trained, and why."""
     drawn = {f"train.{key}" for key in DRAWN if getattr(recipe.train, key) != getattr(TrainRecipe(), key)}
     if recipe.teacher:
-        unheard = dict.fromkeys(A_MODEL, f"teacher={recipe.teacher!r} keeps the shape that it has")
-        unheard |= {"init_from": "training starts from the teacher"}
-        return unheard | dict.fromkeys(drawn, "a pretrained ViT goes one way")
+        unused_keys = dict.fromkeys(A_MODEL, f"teacher={recipe.teacher!r} keeps the shape that it has")
+        unused_keys |= {"init_from": "training starts from the teacher"}
+        return unused_keys | dict.fromkeys(drawn, "a pretrained ViT goes one way")
     depth = recipe.model_settings().get("depth", OdeViTConfig.depth)
     if depth in DEPTHS and not DEPTHS[depth].has_trajectory:
         return dict.fromkeys(drawn, f"depth={depth} follows no trajectory, of which ways could be drawn")
@@ -65,14 +65,14 @@ def keys_of(overrides: Sequence[str]) -> set[str]:
     return {key for key, _, value in (word.partition("=") for word in overrides) if value}
 
 
-def refuse_unheard(given: Iterable[str], unheard: Mapping[str, str]) -> None:
+def refuse_unheard(given: Iterable[str], unused_keys: Mapping[str, str]) -> None:
     """Raise what was typed and means nothing here: nobody who types it expects that nothing happens.
 
     Args:
         given: keys.
         unheard: keys, or groups of them, and why.
     """
-    told = {key: why for key in given for name, why in unheard.items() if key == name or key.startswith(f"{name}.")}
+    told = {key: why for key in given for name, why in unused_keys.items() if key == name or key.startswith(f"{name}.")}
     if told:
         raise ConfigError("the recipe", [f"{key}: {why}; leave it out" for key, why in sorted(told.items())])
 
@@ -100,7 +100,7 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     problems += [problem for word in keys for problem in _set(config, word, types)]
     if problems:
         raise ConfigError("the command line", problems)
-    with typed_as("data.augmentation", [field.name for field in fields(Augmentation)]):
+    with with_key_prefix("data.augmentation", [field.name for field in fields(Augmentation)]):
         try:
             return cast(R, OmegaConf.to_object(config))
         except ERRORS as error:  # an interpolation that leads nowhere

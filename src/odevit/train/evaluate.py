@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from odevit.data import Batches
-from odevit.solver import Solver, Stop, Way
+from odevit.core.solver import Solver
+from odevit.core.solver_config import SolverConfig
+from odevit.data.batches import Batches
+from odevit.solvers.early_exit import Stop
 
 RANKS = (1, 3, 5)
 
@@ -70,7 +72,7 @@ def evaluate_batches(
     model: Any,
     batches: Batches,
     *,
-    way: Way | None = None,
+    solver_config: SolverConfig | None = None,
     solver: str | Solver | None = None,
     steps: int | None = None,
     horizon: float | None = None,
@@ -91,8 +93,8 @@ def evaluate_batches(
         autocast: dtype of mixed precision, or None.
         reduce: adds up a tensor of counts over processes.
     """
-    if way is None and (solver, steps, horizon) != (None, None, None):
-        way = model.depth.choose(solver, steps, horizon)
+    if solver_config is None and (solver, steps, horizon) != (None, None, None):
+        solver_config = model.depth.resolve(solver, steps, horizon)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -103,7 +105,7 @@ def evaluate_batches(
 
     def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int, Tensor]:
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            logits, solution = model.ask(pixels, way, stop=stop, depth=depth)
+            logits, solution = model.ask(pixels, solver_config, stop=stop, depth=depth)
         if said := solution.failure or solution.notice:
             failures.append(said)
         per_image = solution.evaluations

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 import odevit.objectives  # noqa: F401 (registers our own penalties)
-from odevit.errors import ConfigError, Expected, number
-from odevit.solver import PENALTIES, Penalty, Way
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError, Expected, real
+from odevit.solvers.penalties import PENALTIES, Penalty
 
-WEIGHT = Expected("a weight >= 0", number(least=0).fine)
+WEIGHT = Expected("a weight >= 0", real(least=0).fine)
 
 
 class Penalised:
@@ -115,13 +116,13 @@ class TrainingLoss:
         """The penalties whose weight is not 0."""
         return cls(recipe.weights, recipe.penalties, bool(getattr(recipe, "adjoint", False)))
 
-    def __call__(self, network: Any, batch: Mapping[str, Any], way: Way | None) -> Tensor:
+    def __call__(self, network: Any, batch: Mapping[str, Any], solver_config: SolverConfig | None) -> Tensor:
         """L of a batch that goes this way."""
         # A network whose recipe has no penalties need not accept any.
         asked: dict[str, Any] = {"penalties": self.penalties} if self.penalties else {}
         if self.adjoint:
             asked["adjoint"] = True
-        output = network(**batch, way=way, **asked)
+        output = network(**batch, solver_config=solver_config, **asked)
         loss: Tensor = output.loss
         parts = dict(getattr(output, "parts", {}))
         if (trajectory := getattr(output, "trajectory", None)) is not None:

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from odevit.errors import ConfigError
-from odevit.train.chosen import fitted
+from odevit.train.auto_config import fitted
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, compose_recipe, data_words, store_schema, system_words
 from odevit.train.recipe import Recipe

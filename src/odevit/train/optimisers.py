@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from transformers import TrainerCallback
 
-from odevit.field import Projection
+from odevit.core.projection import Projection
 from odevit.train.recipe import TrainRecipe
 
 
@@ -88,7 +88,7 @@ class Muon(Optimizer):
         return state["momentum"]
 
 
-class Together(Optimizer):
+class CombinedOptimizer(Optimizer):
     """Several optimisers that step, save and load as one. A schedule sees the groups of all of them."""
 
     def __init__(self, *optimisers: Optimizer) -> None:
@@ -155,7 +155,7 @@ def make_optimiser(
         with_rates("muon", recipe.muon_learning_rate, recipe.muon_weight_decay),
         compiled=recipe.compile is True and next(model.parameters()).is_cuda,
     )
-    return Together(muon, adamw)
+    return CombinedOptimizer(muon, adamw)
 
 
 class WeightAverage(TrainerCallback):

@@ -12,25 +12,28 @@ from typing import Any, Self
 
 import torch
 
-from odevit.data import Augmentation
-from odevit.depth import DEPTHS
+from odevit.core.configuration_equation import FINEST
+from odevit.core.configuration_odevit import OdeViTConfig
+from odevit.core.depth import DEPTHS
+from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.solver_config import MOST_STEPS
+from odevit.data.augment.policy import Augmentation
 from odevit.errors import (
     SHARE,
     SOME,
     ConfigError,
     Expected,
-    as_typed,
-    broken,
     each,
-    number,
+    integer,
+    prefix_keys,
+    real,
     unknown_name,
-    whole,
+    validate,
     writable,
 )
+from odevit.hf.presets import PRESETS
 from odevit.hub import not_there
-from odevit.model import PRESETS, OdeViTConfig
-from odevit.model.configuration_equation import FINEST
-from odevit.solver import MOST_STEPS, PENALTIES, SOLVERS, FixedStepSolver
+from odevit.solvers.penalties import PENALTIES
 from odevit.train.loss import Penalised
 
 AUTO = "auto"
@@ -39,7 +42,7 @@ DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
 """The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
 A_MODEL = ("model", "depth", "system")
 """The keys that describe a model."""
-HELD_OUT = Expected("a share in (0, 1)", number(above=0, below=1).fine)
+HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).fine)
 
 # Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -143,29 +146,29 @@ class TrainRecipe(Penalised):
         return replace(self, **{name: value for name, value in best.items() if getattr(self, name) == AUTO})  # type: ignore[arg-type]
 
 
-SEED = whole(0, 2**32 - 1)  # as far as every library's generator goes
+SEED = integer(0, 2**32 - 1)  # as far as every library's generator goes
 DATA_RULES = {
-    "image_size": whole(1, FINEST, optional=True),
+    "image_size": integer(1, FINEST, optional=True),
     "validation": HELD_OUT,
     "share": SOME,
     "split_seed": SEED,
-    "resident_limit_gb": number(least=0),
+    "resident_limit_gb": real(least=0),
 }
 TRAIN_RULES = {
-    **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), whole(1)),
-    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), number(least=0)),
-    "clip": Expected("the largest norm of the gradient, or 0 for any", number(least=0).fine),
-    "patience": Expected("0, or a number of evaluations", whole().fine),
-    "workers": whole(0, 1024),
-    "updates": Expected("0, or the number of optimiser steps", whole().fine),
-    "seconds": Expected("0, or a time in seconds", number(least=0).fine),
+    **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), integer(1)),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), real(least=0)),
+    "clip": Expected("the largest norm of the gradient, or 0 for any", real(least=0).fine),
+    "patience": Expected("0, or a number of evaluations", integer().fine),
+    "workers": integer(0, 1024),
+    "updates": Expected("0, or the number of optimiser steps", integer().fine),
+    "seconds": Expected("0, or a time in seconds", real(least=0).fine),
     **dict.fromkeys(("compile", "capture"), Expected("true, false or auto", lambda v: v in (True, False, AUTO))),
     **dict.fromkeys(("own", "coarse_first", "head_first"), SHARE),
     "layer_decay": Expected("a factor in (0, 1]", SOME.fine),
-    **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", number(least=0, below=1).fine)),
-    "steps": each(whole(1, MOST_STEPS)),
-    "horizons": each(number(above=0, most=1000)),
-    "longest_step": Expected("a time, or 0 for any", number(least=0).fine),
+    **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", real(least=0, below=1).fine)),
+    "steps": each(integer(1, MOST_STEPS)),
+    "horizons": each(real(above=0, most=1000)),
+    "longest_step": Expected("a time, or 0 for any", real(least=0).fine),
 }
 
 
@@ -192,7 +195,7 @@ def train_problems(prefix: str, recipe: TrainRecipe) -> list[str]:
         *choice(f"{prefix}.schedule", recipe.schedule, ("cosine", "cosine_with_restarts")),
         *choice(f"{prefix}.precision", recipe.precision, (AUTO, "fp32", "bf16")),
         *(problem for name in recipe.solvers for problem in choice(f"{prefix}.solvers", name, fixed)),
-        *(f"{prefix}.{problem}" for problem in broken(recipe, TRAIN_RULES)),
+        *(f"{prefix}.{problem}" for problem in validate(recipe, TRAIN_RULES)),
         *recipe.penalty_problems(prefix),
     ]
     if recipe.accumulate >= 1 and recipe.batch_size % recipe.accumulate:
@@ -266,7 +269,7 @@ class Recipe:
             *device_problems(self.device),
             *(problem for logger in self.loggers for problem in choice("loggers", logger, LOGGERS)),
             *train_problems("train", t),
-            *(f"data.{problem}" for problem in broken(self.data, DATA_RULES)),
+            *(f"data.{problem}" for problem in validate(self.data, DATA_RULES)),
             *SEED.problem("seed", self.seed),
             *writable("out", self.folder, folder=True),
             *writable("data.cache", self.data.cache, folder=True),
@@ -321,7 +324,7 @@ class Recipe:
         try:
             name = OdeViTConfig(**self.model_settings()).depth
         except ConfigError as error:
-            typed = [as_typed("model", OdeViTConfig.own_fields(), problem) for problem in error.problems]
+            typed = [prefix_keys("model", OdeViTConfig.own_fields(), problem) for problem in error.problems]
             said = {"depth_options.": "depth.", "attention_options.": "model.attention_options."}
             return [reduce(lambda text, key: text.replace(key, said[key]), said, problem) for problem in typed]
         depth, problems = DEPTHS[name], self._adjoint_problems()

@@ -67,7 +67,7 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
 
     Phases are told apart by a line and their names. Only the last of them selects weights: what is best is best there.
     """
-    from odevit.look import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
+    from odevit.plotting import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
 
     lines = read_metrics(metrics)
     losses = [(line["epoch"], line["loss"]) for line in lines if "loss" in line]

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
-from odevit.solver import Way
-from odevit.train.ways import Draws
+from odevit.core.solver_config import SolverConfig
+from odevit.train.solver_sampling import Draws
 
 BETWEEN_WAITS = 8
 """Updates after which a run that counts seconds waits for the device: they are to be its seconds, not its queue's."""
@@ -49,7 +49,7 @@ class Part:
     warmup: float
     draws: Draws | None = None
     kind: int = 0
-    judged: tuple[Way | None, ...] = (None,)
+    judged: tuple[SolverConfig | None, ...] = (None,)
     left: float = 0.0
     cycles: int = 1
 
@@ -124,7 +124,7 @@ class Schedule(LRScheduler):
         self._read = self._clock()
 
 
-class Ending(TrainerCallback):
+class TimeLimit(TrainerCallback):
     """Ends a training whose time is over; its last weights are evaluated whenever that is.
 
     And so are those at every fifth of it, should nobody have looked since: epochs may be longer than the time, and

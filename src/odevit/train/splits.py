@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data import Batches, DataSet, load_data, make_batches, numbered_as
-from odevit.errors import ConfigError, one_of, typed_as
-from odevit.model import Askable
-from odevit.model.processor import shape_of, statistics_of
+from odevit.core.image_model import ImageModel
+from odevit.data.batches import Batches, make_batches
+from odevit.data.class_names import numbered_as
+from odevit.data.images import DataSet
+from odevit.data.loading import load_data
+from odevit.errors import ConfigError, one_of, with_key_prefix
+from odevit.hf.processor import shape_of, statistics_of
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import Recipe, device_problems
 
@@ -41,7 +44,7 @@ def read_data(recipe: Recipe, pixels: int | BaseImageProcessor, unlabelled: Sequ
         more = "" if recipe.teacher else f", or set model.image_size={asked} as well"
         raise ValueError(f"data.image_size={asked}, but the model takes images of {side}; leave it out{more}")
     seen: dict[str, Any] = {"image_size": pixels} if isinstance(pixels, int) else {"processor": pixels}
-    with typed_as("data", options):
+    with with_key_prefix("data", options):
         return load_data(recipe.data.source, **options, **seen, unlabelled=unlabelled)
 
 
@@ -51,7 +54,7 @@ def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
     return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 
 
-def data_of(run: str | os.PathLike[str], data: str | None, model: Askable, cache: str | None = None) -> DataSet:
+def data_of(run: str | os.PathLike[str], data: str | None, model: ImageModel, cache: str | None = None) -> DataSet:
     """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
     Images are made by the model's image processor and normalised as it does, whatever the statistics of the data are:

@@ -12,15 +12,16 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from transformers import TrainerCallback
 
-from odevit.data import Batches, DataSet, make_batches
-from odevit.errors import ConfigError, typed_as
-from odevit.solver import Way
+from odevit.core.solver_config import SolverConfig
+from odevit.data.batches import Batches, make_batches
+from odevit.data.images import DataSet
+from odevit.errors import ConfigError, with_key_prefix
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.schedule import NO_END, Part
+from odevit.train.solver_sampling import Draws, SolverSampler
 from odevit.train.splits import choose_device, evaluation_batches
-from odevit.train.ways import Draws, WaySampler
 
 R = TypeVar("R", bound=Recipe)
 
@@ -59,7 +60,7 @@ class Process:
 
 @dataclass
 class Task(ABC, Generic[R]):
-    """What a run trains and what it reports. `build` makes the parts; `odevit.train.life.run` does everything else.
+    """What a run trains and what it reports. `build` makes the parts; `odevit.train.runner.run` does everything else.
 
     A network takes a batch and a way, `network(**batch, way=way)`, and gives an output with a `loss`; it answers
     `network.ask(pixels, way)` with logits and a `Solution`; and it saves itself with `save_pretrained`.
@@ -126,13 +127,13 @@ class Task(ABC, Generic[R]):
             return
         drawn: dict[str, Draws | None] = {"train.steps": self.sampler}
         drawn |= {f"phases.{part.name}.ways": part.draws for part in self.phases}
-        ways = {"its own way": [self.model.way], **{key: draws.ways for key, draws in drawn.items() if draws}}
+        ways = {"its own way": [self.model.solver_config], **{key: draws.ways for key, draws in drawn.items() if draws}}
         refused = [
-            f"{key}, {way}: {sentence}"
+            f"{key}, {solver_config}: {sentence}"
             for key, listed in ways.items()
-            for way in listed
-            if way.is_fixed  # others choose their steps, and land where pieces begin
-            for sentence in self.model.field.refusals(way.edges)
+            for solver_config in listed
+            if solver_config.is_fixed  # others choose their steps, and land where pieces begin
+            for sentence in self.model.field.grid_problems(solver_config.edges)
         ]
         if refused:
             raise ConfigError("the recipe", refused)
@@ -171,7 +172,7 @@ class Task(ABC, Generic[R]):
             "world": process.world,
             "workers": t.workers,
         }
-        with typed_as("train", ["batch_size"]):
+        with with_key_prefix("train", ["batch_size"]):
             self.batches = make_batches(
                 data.train,
                 process.share(t),
@@ -187,10 +188,10 @@ class Task(ABC, Generic[R]):
             )
         self.validation = evaluation_batches(data, "validation", **where)
 
-    def make_sampler(self, own: Way, hold: bool = False) -> WaySampler:
+    def make_sampler(self, own: SolverConfig, hold: bool = False) -> SolverSampler:
         """The ways that the recipe draws for a network whose own way is `own`."""
         t = self.recipe.train
-        return WaySampler(
+        return SolverSampler(
             own,
             steps=t.steps,
             horizons=t.horizons or [1.0],

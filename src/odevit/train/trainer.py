@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
 
+from odevit.core.solver_config import SolverConfig
 from odevit.errors import IntegrationError
-from odevit.solver import AdaptiveSolver, Way
+from odevit.solvers.adaptive import AdaptiveSolver
 from odevit.train.callbacks import DivergedError, DivergenceGuard, last_good
-from odevit.train.captured import CapturedStep, can_be_replayed
+from odevit.train.cuda_graphs import CapturedStep, can_be_replayed
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
@@ -106,12 +107,12 @@ class OdeViTTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
-            method = getattr(getattr(self.network, "way", None), "method", None)
+            method = getattr(getattr(self.network, "solver_config", None), "method", None)
             tolerance = {"rtol": method.rtol} if isinstance(method, AdaptiveSolver) else {}
             logs |= {**self.loss.tell(), **tolerance}
         super().log(logs, *args, **kwargs)
 
-    def _way(self) -> Way | None:
+    def _way(self) -> SolverConfig | None:
         draws = self.task.sampler if self.part is None else self.part.draws
         return None if draws is None else draws.draw(self.state.global_step)
 
@@ -132,8 +133,8 @@ class OdeViTTrainer(Trainer):
             for part in parts:
                 self.task.enter(part.end - part.share if part else 0.0, part)
                 draws = part.draws if part else self.task.sampler
-                for way in draws.ways if draws else [None]:
-                    self.captured(batch, way, part.kind if part else 0)
+                for solver_config in draws.ways if draws else [None]:
+                    self.captured(batch, solver_config, part.kind if part else 0)
         self.loss.spent.clear()
         self.network.zero_grad()
 
@@ -150,20 +151,24 @@ class OdeViTTrainer(Trainer):
         # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
         with averaged, torch.compiler.set_stance("force_eager"):
             scores = {
-                way: evaluate_batches(
+                solver_config: evaluate_batches(
                     self.network,
                     self.task.validation,
-                    way=way,
+                    solver_config=solver_config,
                     autocast=self.autocast_dtype,
                     reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
                 )
-                for way in ([None] if part is None else part.judged)
+                for solver_config in ([None] if part is None else part.judged)
             }
             prefix, count = metric_key_prefix, len(scores)
             accuracy = sum(score.top1 for score in scores.values()) / count
             metrics = {f"{prefix}_accuracy": accuracy, f"{prefix}_loss": next(iter(scores.values())).loss}
             if count > 1:
-                metrics |= {f"{prefix}_accuracy_{way.name}_{way.steps}": s.top1 for way, s in scores.items() if way}
+                metrics |= {
+                    f"{prefix}_accuracy_{solver_config.name}_{solver_config.steps}": s.top1
+                    for solver_config, s in scores.items()
+                    if solver_config
+                }
             self.log(metrics)
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
             best = self.state.best_metric

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from odevit.data import Augmentation
+from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError
 
 COUNT = 400

@@ -16,8 +16,8 @@ from odevit.data.augment.colour import colour_jitter
 from odevit.data.augment.geometry import random_affine, random_crop, random_flip, random_zoom
 from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
 from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
-from odevit.data.hashing import uniforms
-from odevit.errors import FLAG, ConfigError, Expected, broken, number, whole
+from odevit.data.counter_rng import uniforms
+from odevit.errors import BOOLEAN, ConfigError, Expected, integer, real, validate
 
 # Each augmentation has its own random numbers: turning one on does not change what another does.
 _FLIP = 0
@@ -31,7 +31,7 @@ _RANDAUGMENT = 32  # and all after it
 
 
 def _at_most(most: float, wanted: str) -> Expected:
-    return Expected(wanted, lambda value: number(least=0).fine(value) and value <= most)
+    return Expected(wanted, lambda value: real(least=0).fine(value) and value <= most)
 
 
 _CHANCE = _at_most(1, "a probability from 0 to 1")
@@ -39,20 +39,20 @@ _ALPHA = _at_most(16, "0 (off) or the alpha of a Beta distribution up to 16")
 _RULES = {
     "crop": Expected(
         "a whole number of pixels up to 1024, or a share of the side below 1",
-        lambda v: whole(0, 1024).fine(v) or number(above=0, below=1).fine(v),
+        lambda v: integer(0, 1024).fine(v) or real(above=0, below=1).fine(v),
     ),
-    "flip": FLAG,
-    "zoom": Expected("0 (off) or the smallest share of the area, below 1", number(least=0, below=1).fine),
+    "flip": BOOLEAN,
+    "zoom": Expected("0 (off) or the smallest share of the area, below 1", real(least=0, below=1).fine),
     "erasing": _CHANCE,
-    "randaugment_ops": whole(0, 100),
+    "randaugment_ops": integer(0, 100),
     "randaugment_magnitude": _at_most(MAXIMUM, f"a number from 0 to {MAXIMUM}"),
     "affine": _CHANCE,
     "colour": _CHANCE,
     "mixup": _ALPHA,
     "cutmix": _ALPHA,
     "mix_probability": _CHANCE,
-    "label_smoothing": number(least=0, below=1),
-    "repeats": whole(1, 1024),
+    "label_smoothing": real(least=0, below=1),
+    "repeats": integer(1, 1024),
 }
 
 
@@ -88,7 +88,7 @@ class Augmentation:
     """Differently augmented copies of a sample in a batch (see `EpochPlan`)."""
 
     def __post_init__(self) -> None:
-        problems = broken(self, _RULES)
+        problems = validate(self, _RULES)
         if not problems:
             if self.mix_probability > 0 and self.mixup == 0 and self.cutmix == 0:
                 problems.append(

@@ -1,0 +1,270 @@
+"""lambda_1 along a path and at rest, by one definition for reports and benchmarks; and what a path does without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent
+from odevit.analysis.significance import Share, standard_error
+from odevit.core.dynamics import Field
+from odevit.core.image_model import ImageModel
+from odevit.core.solve import solve
+from odevit.core.solver_config import SolverConfig
+from odevit.tokens import Tokens
+
+FAR = 8
+"""Horizons after which a trajectory should have come to rest, if it ever does."""
+TURNING = 2
+"""Horizons at rest that a perturbation is given to turn towards the slowest direction before its growth is counted."""
+COUNTED = 1
+"""Horizons over which its growth is counted."""
+LONGER = 8
+"""Horizons that are added for an image whose exponent may still lie on either side of zero."""
+DOUBT = 3.0
+"""Standard errors from zero within which that is so."""
+DOUBTFUL = 64
+"""At most this many images are measured for longer."""
+
+WINDOW = 4
+"""Horizons over which they are watched."""
+STILL = 1e-3
+"""A trajectory that moves by less than this share of its norm within the window rests."""
+TURNS = -0.5
+"""One whose displacements have an autocorrelation below this, at some lag, turns around and oscillates."""
+STRAIGHT = 0.5
+"""One whose net displacement is more than this share of its path drifts; what does neither wanders."""
+UNDECIDED = 0.1
+"""An image whose median margin p_1 - p_2 is below this, or whose answer changes, sits between two classes."""
+
+
+@dataclass(frozen=True)
+class Maximal:
+    """lambda_1 of every image.
+
+    Args:
+        values, error, converged: [image], as in `Exponents`.
+        running: [time], the mean over images after each step of the first measurement.
+        times: of those steps.
+        prolonged: [image], whether it was measured for longer.
+    """
+
+    values: Tensor
+    error: Tensor
+    converged: Tensor
+    running: Tensor
+    times: tuple[float, ...]
+    prolonged: Tensor
+
+    @property
+    def negative(self) -> Share:
+        """The share of negative exponents; one that is not finite is not negative."""
+        return Share.of(self.values < 0)
+
+    @property
+    def not_converged(self) -> Share:
+        return Share.of(~self.converged)
+
+    @property
+    def mean(self) -> float | None:
+        """Of the finite ones."""
+        return self.finite.mean().item() if len(self.finite) else None
+
+    @property
+    def mean_error(self) -> float | None:
+        """The standard error of the mean."""
+        return standard_error(self.finite)
+
+    @property
+    def largest(self) -> float | None:
+        """Of the finite ones."""
+        return self.finite.max().item() if len(self.finite) else None
+
+    @property
+    def finite(self) -> Tensor:
+        return self.values[self.values.isfinite()]
+
+
+def in_fixed_steps(solver_config: SolverConfig) -> SolverConfig:
+    """The way whose steps are differentiated: the one given, or RK4 in place of a solver that chooses its own steps."""
+    return solver_config if solver_config.is_fixed else solver_config.replace(solver="rk4")
+
+
+@torch.no_grad()
+def come_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
+    """x(8 T), the steps of a way (the model's own unless given) carried on to `FAR` horizons."""
+    return model.depth(x0, (solver_config or model.solver_config).times(FAR)).state
+
+
+def measure_exponents(
+    dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], rests: Iterable[Tokens], *, seed: int = 0
+) -> tuple[Maximal, Maximal]:
+    """lambda_1 along the path and at rest, see `measure_spectrum`; where the sign is in doubt, after `LONGER` more.
+
+    Args:
+        dynamics: the field f.
+        way: whose steps are differentiated.
+        starts, rests: x(0) batch by batch, and the states of the same images at rest, see `come_to_rest`.
+        seed: of the random directions at the start.
+    """
+    solver_config, left = in_fixed_steps(solver_config), DOUBTFUL
+    along, resting = [], []
+    for x0, rest in zip(starts, rests, strict=True):
+        path, calm = measure_spectrum(dynamics, solver_config, x0, rest, 1, seed=seed)
+        along.append(_kept(path))
+        resting.append(_kept(calm))
+        doubtful = (calm.values + DOUBT * calm.error > 0).any(dim=1).nonzero().flatten()[:left]
+        left -= len(doubtful)
+        if len(doubtful):
+            longer = maximal_exponent(
+                dynamics,
+                calm.state[doubtful],
+                horizon=LONGER * solver_config.horizon,
+                steps=max(2, LONGER * solver_config.steps),
+                solver=solver_config.solver,
+                t0=calm.times[-1],
+                anchor=x0[doubtful],
+                frame=calm.frame[doubtful],
+            )
+            values, error, converged, _running, prolonged = resting[-1]
+            for part, measured in zip((values, error, converged), _kept(longer), strict=False):
+                part[doubtful.cpu()] = measured
+            prolonged[doubtful.cpu()] = True
+    return _joined(along, path.times), _joined(resting, calm.times)
+
+
+def along_the_path(
+    dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], tokens: slice, *, seed: int = 0
+) -> Maximal:
+    """lambda_1 up to the horizon of a perturbation that begins in some of the tokens only."""
+    solver_config, along = in_fixed_steps(solver_config), []
+    for x0 in starts:
+        path = maximal_exponent(dynamics, x0, tokens=tokens, **_up_to_the_horizon(solver_config), seed=seed)
+        along.append(_kept(path))
+    return _joined(along, path.times)
+
+
+def measure_spectrum(
+    dynamics: Field, solver_config: SolverConfig, x0: Tokens, rest: Tokens, k: int, *, seed: int = 0
+) -> tuple[Exponents, Exponents]:
+    """The k leading exponents along the path up to the horizon, and where the trajectory has come to rest.
+
+    A perturbation at rest begins in the direction it has at the end of the path, is given `TURNING` horizons to turn,
+    and is counted for `COUNTED`.
+    """
+    solver_config = in_fixed_steps(solver_config)
+    counted = max(2, COUNTED * solver_config.steps)
+    path = lyapunov_spectrum(dynamics, x0, k, **_up_to_the_horizon(solver_config), seed=seed)
+    at_rest = lyapunov_spectrum(
+        dynamics,
+        rest,
+        k,
+        horizon=counted * solver_config.step,
+        steps=counted,
+        solver=solver_config.solver,
+        transient=TURNING * solver_config.horizon,
+        t0=FAR * solver_config.horizon,
+        anchor=x0,
+        # A frame that is no longer finite says nothing; a random one is no worse.
+        frame=path.frame if torch.isfinite(path.frame).all() else None,
+        seed=seed,
+    )
+    return path, at_rest
+
+
+def _up_to_the_horizon(solver_config: SolverConfig) -> dict[str, Any]:
+    return {"horizon": solver_config.horizon, "steps": max(2, solver_config.steps), "solver": solver_config.solver}
+
+
+def _kept(batch: Exponents) -> list[Tensor]:
+    """lambda_1 of each image, on the CPU, in the order of `_joined`; states and frames are let go."""
+    running = torch.where(batch.running.isfinite(), batch.running, 0.0)[..., 0].T
+    parts = (batch.values[:, 0], batch.error[:, 0], batch.converged, running, torch.zeros_like(batch.converged))
+    return [part.cpu() for part in parts]
+
+
+def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> Maximal:
+    values, error, converged, running, prolonged = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    mean = running.sum(dim=0) / max(1, int(values.isfinite().sum()))
+    return Maximal(values, error, converged, mean, times, prolonged)
+
+
+@dataclass(frozen=True)
+class MotionType:
+    """What one image does.
+
+    Args:
+        kind: `rests`, `oscillates`, `drifts`, `wanders` or `diverges`.
+        moved: sum_n |d_n| / |x|, the length of its path within the window.
+        straight: |sum_n d_n| / sum_n |d_n|, 1 for a straight line and 0 for a loop.
+        turn: the lowest autocorrelation of displacements, and `lag` the number of steps after which it occurs: half a
+            period of an oscillation.
+        margin: the median of p_1 - p_2.
+        answers: the classes that the head assigns within the window.
+        between: whether it sits between two classes.
+    """
+
+    kind: str
+    moved: float
+    straight: float
+    turn: float
+    lag: int
+    margin: float
+    answers: tuple[int, ...]
+    between: bool
+
+
+@torch.no_grad()
+def watch(model: ImageModel, state: Tokens, x0: Tokens, t: float) -> list[MotionType]:
+    """Carry trajectories on from x(t) for `WINDOW` horizons in the model's own steps, and say what each does."""
+    solver_config = model.solver_config.times(WINDOW)
+    dynamics = model.field.dynamics(x0)
+    solution = solve(
+        dynamics,
+        state,
+        solver=solver_config.solver,
+        steps=solver_config.steps,
+        t0=t,
+        t1=t + solver_config.horizon,
+        save="all",
+    )
+    probabilities = torch.stack([model.readout(reached) for reached in solution.states]).softmax(dim=-1)
+    path = torch.stack([reached.flatten(1) for reached in solution.states])
+    return [classify(path[:, i], probabilities[:, i]) for i in range(len(state))]
+
+
+def classify(path: Tensor, probabilities: Tensor) -> MotionType:
+    """What a path [time, dim] with the answers [time, label] along it does."""
+    displacements = path.diff(dim=0).double()
+    length = displacements.norm(dim=1).sum().item()
+    moved = length / max(path[0].norm().item(), 1e-30)
+    straight = (path[-1] - path[0]).norm().item() / max(length, 1e-30)
+    turn, lag = _lowest_autocorrelation(displacements)
+    if not torch.isfinite(path).all():
+        kind = "diverges"
+    elif moved < STILL:
+        kind = "rests"
+    elif turn < TURNS:
+        kind = "oscillates"
+    else:
+        kind = "drifts" if straight > STRAIGHT else "wanders"
+    best = probabilities.topk(2, dim=-1)
+    margin = (best.values[:, 0] - best.values[:, 1]).median().item()
+    answers = tuple(best.indices[:, 0].unique().tolist())
+    return MotionType(kind, moved, straight, turn, lag, margin, answers, margin < UNDECIDED or len(answers) > 1)
+
+
+def _lowest_autocorrelation(displacements: Tensor) -> tuple[float, int]:
+    """min_k sum_n <d_n, d_{n+k}> / sqrt( sum_n |d_n|^2 sum_n |d_{n+k}|^2 ), k up to half the window, and that k."""
+    products = displacements @ displacements.T
+    size = products.diagonal()
+    correlations = {
+        k: (products.diagonal(k).sum() / (size[:-k].sum() * size[k:].sum()).sqrt().clamp_min(1e-300)).item()
+        for k in range(1, len(displacements) // 2 + 1)
+    }
+    lag = min(correlations, key=correlations.__getitem__)
+    return correlations[lag], lag

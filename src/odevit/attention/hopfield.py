@@ -1,0 +1,104 @@
+"""q' = softmax(beta q k^T) k: attention as a memory that is asked, down the gradient of an energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odevit.core.attention import ATTENTIONS, Attention, attend
+from odevit.core.dynamics import AttentionHook
+from odevit.core.projection import Projection, matrix_of
+from odevit.errors import BOOLEAN, integer, real
+from odevit.tokens import AttentionMap, Heads, Tokens
+
+
+@ATTENTIONS.register("hopfield")
+class HopfieldAttention(Attention):
+    """G(x_i) = sum_h W_Q^hT softmax(beta q_i^h k_h^T) k_h = -dE/dx_i, beta = 1/sqrt(d) unless given.
+
+    The association of modern Hopfield networks (Ramsauer et al. 2020): keys are the stored patterns and the values too,
+    and the output goes back through W_Q^T. It is then the gradient of `energy` at stored patterns held still, with two
+    matrices instead of four. The quadratic part of the Hopfield energy is the field's leak.
+
+    The survey has every layer as one step of retrieval that pulls queries towards minima of an energy. Here one
+    evaluation may make several such steps, and the step is that of a flow: what the tokens move along, not what they
+    are replaced by.
+
+    Args:
+        updates: how often a query looks up, q <- softmax(beta q k^T) k, before it answers; `memory_energy` never rises
+            on the way. With one, the velocity is the gradient.
+        beta: the inverse temperature: small ones average all patterns, large ones find a single one.
+        flow: let the keys follow, too: adds sum_h W_K^hT P_h^T q_h, the gradient with respect to what is stored. Tokens
+            that are query and pattern at once then go down `energy(x, x)`, as in an Energy Transformer (Hoover et al.
+            2023).
+    """
+
+    rules = {  # noqa: RUF012 (a mapping of the class)
+        "updates": integer(1, 1000),
+        "beta": real(above=0, optional=True),
+        "flow": BOOLEAN,
+    }
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        bias: bool = False,
+        *,
+        updates: int = 1,
+        beta: float | None = None,
+        flow: bool = False,
+    ) -> None:
+        super().__init__(dim, heads, bias)
+        self.q_proj = Projection(dim, dim, bias=False)
+        self.k_proj = Projection(dim, dim, bias=False)
+        self.updates, self.flow = updates, flow
+        self.can_hide = not flow  # keys that follow hear of every query
+        self.beta = self.head_dim**-0.5 if beta is None else beta
+
+    def forward(
+        self, x: Tokens, gate: Tensor | None = None, observer: AttentionHook | None = None, stored: Tokens | None = None
+    ) -> Tokens:
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x if stored is None else stored))
+        for _ in range(self.updates - 1):
+            # Whoever observes may want forward derivatives, which the fused kernel does not have.
+            q = attend(q, k, k, scale=self.beta, gate=gate, fused=self.fused and observer is None)
+        if not self.flow:
+            return self.merge(self.attend(q, k, k, scale=self.beta, gate=gate, observer=observer)) @ matrix_of(
+                self.q_proj, x
+            )
+        maps: list[AttentionMap] = []
+        mixed = self.attend(q, k, k, scale=self.beta, gate=gate, observer=maps.append)
+        if observer is not None:
+            observer(maps[0])
+        weights = maps[0] if gate is None else maps[0] * gate
+        followed = weights.transpose(-2, -1).to(q.dtype) @ q
+        return self.merge(mixed) @ matrix_of(self.q_proj, x) + self.merge(followed) @ matrix_of(self.k_proj, x)
+
+    def energy(self, x: Tokens, stored: Tokens) -> Tensor:
+        """E(x) = -1/beta sum_h sum_i logsumexp_j(beta q_i^h . k_j^h), per sample."""
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(stored))
+        return (memory_energy(q, k, self.beta) - q.square().sum(dim=-1) / 2).sum(dim=(1, 2))
+
+    @classmethod
+    def option_problems(cls, options: Mapping[str, Any]) -> list[str]:
+        problems = super().option_problems(options)
+        if options.get("flow") and options.get("updates", 1) != 1:
+            problems.append(
+                f"attention_options.flow=True and updates={options['updates']}: the velocity is a gradient for one "
+                "update only; leave one out"
+            )
+        return problems
+
+
+def memory_energy(q: Heads, k: Heads, beta: float) -> Tensor:
+    """E(q) = |q|^2 / 2 - 1/beta logsumexp_j(beta q . k_j), of every query; q <- softmax(beta q k^T) k never raises it.
+
+    The update is the minimum of a bound that touches E from above at q, since logsumexp is convex: the
+    concave-convex procedure.
+    """
+    scores = beta * (q @ k.transpose(-2, -1))
+    return q.square().sum(dim=-1) / 2 - torch.logsumexp(scores, dim=-1) / beta

@@ -1,0 +1,1 @@
+"""Systems of the family on the same data, budget, updates, batches and seeds."""

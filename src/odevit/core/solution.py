@@ -1,0 +1,140 @@
+"""What a solve keeps, nothing unless asked, and what comes back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from odevit.core.solver_config import SolverConfig
+from odevit.tokens import AttentionMap
+
+
+@dataclass(frozen=True)
+class SaveAt:
+    """What to keep.
+
+    Args:
+        steps: the steps whose states are kept, 0 being the start and N the end of N steps; "all" keeps N + 1 states.
+        attentions: whether every attention map is kept, one for each evaluation; turns fused attention off.
+        detach: whether what is kept is cut off from the graph.
+    """
+
+    steps: tuple[int, ...] | str = ()
+    attentions: bool = False
+    detach: bool = False
+
+    @classmethod
+    def parse(cls, save: SaveAt | str | Iterable[int] | None) -> SaveAt:
+        """`None`, "all", a sequence of step numbers, or a `Save`."""
+        if isinstance(save, SaveAt):
+            return save
+        if isinstance(save, str) and save != "all":
+            raise ValueError(f"save={save!r}; expected 'all', a sequence of step numbers, or a Save(...)")
+        return cls(save if isinstance(save, str) else tuple(() if save is None else save))
+
+    def also(self, *, states: bool, attentions: bool) -> SaveAt:
+        """The same, and every state, or every attention map."""
+        return replace(self, steps="all" if states else self.steps, attentions=self.attentions or attentions)
+
+    def chosen(self, steps: int) -> frozenset[int]:
+        """The step numbers to keep out of 0..`steps`."""
+        if isinstance(self.steps, str):
+            return frozenset(range(steps + 1))
+        outside = [step for step in self.steps if not 0 <= step <= steps]
+        if outside:
+            raise ValueError(
+                f"save asks for the steps {outside}, but this solve has steps 0 to {steps}; "
+                "pass numbers in that range or raise `steps`"
+            )
+        return frozenset(self.steps)
+
+    def kept(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """States or maps as they are kept: with their graph, or cut off from it."""
+        return tuple(tensor.detach() if self.detach else tensor for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a solve cost: `nfe` evaluations of the field, and steps; an adaptive solver may have thrown some away.
+
+    A splitting that evaluates one component more often than another counts the larger number.
+    """
+
+    nfe: int
+    steps: int
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class Solution:
+    """x(t1), what was asked to be kept, what it cost, and whether it can be trusted.
+
+    Args:
+        state, time: the final state and its time; after a failure, the last one reached.
+        states, times: the states asked for and their times.
+        spent: the evaluations that led to each of them; empty where steps are not fixed.
+        attentions: the attention maps, one for each evaluation, when asked for.
+        penalties: what each penalty came to: its mean over time, and its cost at the end.
+        costs: what the depth itself adds to the loss in training, weighed already, such as the price of a step.
+        notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
+        failure: why an adaptive solver stopped early, or an equilibrium was not found.
+        evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
+        residual: per sample, |step(x) - x| / |x| of an equilibrium; None for what does not look for one.
+        unsettled: per sample, whether it did not come to its end by itself, not being at rest or cut short; None where
+            all go the same way.
+        way: how it was integrated; None for what has no solver, such as a stack of layers.
+    """
+
+    state: Tensor
+    time: float
+    stats: Stats
+    states: tuple[Tensor, ...] = ()
+    times: tuple[float, ...] = ()
+    spent: tuple[int, ...] = ()
+    attentions: tuple[AttentionMap, ...] = ()
+    penalties: Mapping[str, Tensor] = field(default_factory=dict)
+    costs: Mapping[str, Tensor] = field(default_factory=dict)
+    notice: str | None = None
+    failure: str | None = None
+    evaluations: Tensor | None = None
+    stop_times: Tensor | None = None
+    residual: Tensor | None = None
+    unsettled: Tensor | None = None
+    solver_config: SolverConfig | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the end was reached with finite numbers. Looks at the state, so it waits for the device."""
+        return self.failure is None and bool(torch.isfinite(self.state).all())
+
+    def count_unsettled(self) -> Tensor:
+        """How many samples did not come to their end by themselves; all of them where a solver gave up."""
+        if self.unsettled is not None:
+            return self.unsettled.sum()
+        return torch.tensor(0 if self.failure is None else len(self.state))
+
+    def require(self, subject: str) -> None:
+        """Refuse to answer from a state that was not reached, or is not finite."""
+        if not self.ok:
+            raise ValueError(f"{subject}: {self.status}")
+
+    @property
+    def status(self) -> str:
+        """The outcome as a sentence, with a remedy where there is one."""
+        if self.failure is not None:
+            return self.failure
+        if not self.ok:
+            return (
+                f"The state at t = {self.time:g} is not finite after {self.stats.steps} steps. "
+                "Take more steps, a shorter horizon, or a solver that treats the leak exactly."
+            )
+        if self.residual is not None:
+            spent = f"after {self.stats.nfe} evaluations"
+            if self.notice is not None:
+                return f"Not all at rest {spent}: {self.notice}"
+            return f"At rest {spent}, with residuals up to {float(self.residual.max()):.2g}."
+        reached = f"Reached t = {self.time:g} in {self.stats.steps} steps and {self.stats.nfe} evaluations."
+        return reached if self.notice is None else f"{reached} {self.notice}"

@@ -1,0 +1,56 @@
+"""What cannot be distilled as asked is said before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from odevit.distill.objective import DistillObjective
+from odevit.distill.teacher import Teacher
+from odevit.errors import ConfigError
+from odevit.surgery.head import linear_heads
+from odevit.surgery.modeling_student import OdeStudent
+from odevit.tokens import Tokens
+
+
+def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
+    """The states of a teacher, if they are numbers."""
+    for layer, state in enumerate(states):
+        if not torch.isfinite(state).all():
+            place = f"its block {layer}" if layer else "its embedding"
+            raise ValueError(
+                f"the teacher's states are not all finite: NaN or infinity comes out of {place} for training images; "
+                "check the pixel statistics in its preprocessor_config.json"
+            )
+    return states
+
+
+def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, DistillObjective]) -> None:
+    """Refuse to leave patches out, in any of the phases, where one patch would then be taken for another."""
+    layout, encoder = student.teacher_layout(), student.encoder
+    if teacher.anatomy.rotary or encoder.positions is not None or student.config.rope_theta:
+        why = "blocks of the teacher or the student are told where the patches of a whole image stand"
+    elif layout.patches.stop < len(layout):
+        why = "the teacher's head looks for registers behind the patches of a whole image"
+    else:
+        return
+    typed = by_key(goals)
+    if problems := [f"{key}.seen={goal.seen:g}: {why}; set it to 1" for key, goal in typed.items() if goal.seen < 1]:
+        raise ConfigError("the recipe", problems)
+
+
+def refuse_pooled(student: OdeStudent, goals: Mapping[str, DistillObjective]) -> None:
+    """Refuse to match what a head is given, in any of the phases, where no head is found that could tell."""
+    anatomy = student.anatomy
+    if linear_heads(student.model, anatomy.where, anatomy.labels):
+        return
+    why = f"{type(student.model).__name__} has no linear head with {anatomy.labels} outputs beside its blocks"
+    weighed = {key: goal.pooled for key, goal in by_key(goals).items() if goal.pooled}
+    if problems := [f"{key}.pooled={w:g}: {why}; set it to 0, and {key}.cls=1" for key, w in weighed.items()]:
+        raise ConfigError("the recipe", problems)
+
+
+def by_key(goals: Mapping[str, DistillObjective]) -> dict[str, DistillObjective]:
+    """Objectives by the key to type; the one without phases has no name."""
+    return {f"phases.{name}.objective" if name else "objective": goal for name, goal in goals.items()}

@@ -1,0 +1,1 @@
+"""Hugging Face: image processors, export, presets, checks of what is loaded."""

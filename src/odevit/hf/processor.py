@@ -1,0 +1,308 @@
+"""(crop(resize(picture)) / 255 - mean) / std: how a picture becomes pixel_values, for everyone who reads pictures.
+
+Training, evaluation, prediction, films and pipelines all ask one image processor. Our own models have the one below; a
+ViT from elsewhere brings its own, and its student keeps it. Whatever the processor, a picture comes to it upright and
+in 8 bits. Data stay in 8 bits until they are augmented: `whole_pixels` are those, `statistics_of` is what comes next.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from PIL import Image, ImageOps
+from torch import nn
+from transformers import AutoImageProcessor, PreTrainedConfig, ViTImageProcessorPil
+from transformers.image_processing_utils import BaseImageProcessor
+
+from odevit.core.configuration_odevit import OdeViTConfig
+
+logger = logging.getLogger(__name__)
+
+PROCESSOR = "preprocessor_config.json"
+EIGHT_BIT = frozenset({"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"})
+ORIENTATION = 0x0112  # of EXIF
+SLIVER = 200
+"""A picture so many times as long as it is wide is refused: its shortest side at 224 would take gigabytes."""
+STATISTICS = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
+LIKE_VIT = ("DINOv3ViTImageProcessor",)
+"""Processors that transformers has for torchvision only, and that do what ViT's does."""
+
+
+def upright(picture: Image.Image) -> Image.Image:
+    """The picture in RGB, turned as its EXIF orientation says, without alpha: as transformers' `load_image` has it."""
+    if picture.mode not in EIGHT_BIT:
+        raise ValueError(f"pixels of mode {picture.mode!r} are not 8 bits per channel")
+    if max(picture.size) > SLIVER * min(picture.size):
+        raise ValueError(f"{picture.width}x{picture.height} pixels are a line; expected a picture")
+    if picture.getexif().get(ORIENTATION, 1) != 1:
+        picture = ImageOps.exif_transpose(picture)
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+class OdeViTImageProcessor(ViTImageProcessorPil):
+    """The shortest side to S, bicubic and antialiased; the centred S x S; upright, in RGB, or grey for one channel.
+
+    What is written is what ViT's processor of transformers understands too, and does alike with RGB pictures that are
+    upright: `ViTImageProcessorPil.from_pretrained(folder)` where there is no odevit.
+    """
+
+    resample = Image.Resampling.BICUBIC
+    default_to_square = False
+    size = {"shortest_edge": 224}  # noqa: RUF012 (transformers expects a dictionary)
+    crop_size = {"height": 224, "width": 224}  # noqa: RUF012
+    do_center_crop = True
+    do_convert_rgb = True
+
+    def process_image(
+        self, image: Any, do_convert_rgb: bool | None = None, input_data_format: Any = None, **kwargs: Any
+    ) -> np.ndarray:
+        """uint8 [channel, height, width] of a picture as it lies in a file."""
+        if isinstance(image, Image.Image):
+            image = upright(image) if do_convert_rgb else upright(image).convert("L")
+        return super().process_image(image, do_convert_rgb, input_data_format, **kwargs)
+
+
+@dataclass(frozen=True)
+class PixelStatistics:
+    """mean and std of each channel, as fractions of full scale."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def near(self, other: PixelStatistics, tolerance: float = 5e-3) -> bool:
+        """Whether two statistics are the same up to rounding: about a grey level is not worth an error."""
+        ours, theirs = (*self.mean, *self.std), (*other.mean, *other.std)
+        same_channels = len(self.mean) == len(other.mean) and len(self.std) == len(other.std)
+        return same_channels and all(abs(a - b) <= tolerance for a, b in zip(ours, theirs, strict=True))
+
+
+def square_processor(side: int, **options: Any) -> OdeViTImageProcessor:
+    """Our own processor of S x S pictures."""
+    return OdeViTImageProcessor(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side}, do_center_crop=True, **options
+    )
+
+
+def make_image_processor(config: Any) -> OdeViTImageProcessor:
+    """The image processor of a model of ours, with its size and its pixel statistics. Needs no torchvision."""
+    if not config.image_mean or not config.image_std:
+        raise ValueError(
+            "the model does not say with which pixel statistics it was trained; expected a preprocessor_config.json "
+            "with image_mean and image_std beside its weights"
+        )
+    size = config.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    options: dict[str, Any] = {"image_mean": list(config.image_mean), "image_std": list(config.image_std)}
+    options["do_convert_rgb"] = config.num_channels == 3
+    if height == width:
+        return square_processor(height, **options)
+    return OdeViTImageProcessor(size={"height": height, "width": width}, do_center_crop=False, **options)
+
+
+def find_processor(source: str | Path, model: nn.Module, *, download: bool = False) -> BaseImageProcessor | None:
+    """The image processor that a model was trained with; None when nothing says which.
+
+    A model of ours has the one that its configuration describes, whatever an older file beside it says: until 0.2 that
+    file stretched pictures, which no training ever did. Any other has the one beside it, in its folder or in the hub's
+    cache; a timm model that of its `pretrained_cfg`.
+    """
+    config: Any = getattr(model, "config", None)
+    if isinstance(config, OdeViTConfig):
+        return make_image_processor(config)
+    for name in (PROCESSOR, "processor_config.json"):
+        path = _find(str(source), name, download)
+        if path is not None:
+            return _load(path.parent, config)
+    timm: Any = getattr(model, "pretrained_cfg", None)
+    if not isinstance(timm, dict) or not timm.get("mean") or not timm.get("std"):
+        return None
+    own = getattr(getattr(model, "patch_embed", None), "img_size", None)  # create_model(..., img_size=) changes it here
+    return _timm_processor(timm, tuple(own or timm["input_size"][-2:]))
+
+
+def save_processor(processor: BaseImageProcessor, folder: str | os.PathLike[str]) -> None:
+    """Write a model's image processor into a folder, unless there is one of somebody else's, which stays.
+
+    One that is there is ours if it is what the config.json beside it describes, or what odevit wrote up to 0.2.
+    """
+    path = Path(folder) / PROCESSOR
+    there, new = _read(path), json.loads(processor.to_json_string())
+    if there and there != new and not _stretches(there) and there != _described(path.parent):
+        logger.warning("%s stays, though the model was trained with another one; delete it to have that written", path)
+        return
+    processor.save_pretrained(folder)
+
+
+def mention_stretching(folder: str | Path) -> None:
+    """Say so where pipelines would stretch pictures that are not square, for a model of ours that never saw such."""
+    path = _find(str(folder), PROCESSOR, download=False)
+    if path is not None and _stretches(_read(path)):
+        logger.warning(
+            "%s stretches pictures that are not square, as odevit up to 0.2 wrote it. odevit does not follow it, "
+            "pipelines do; write it anew: odevit.load(%r).save_pretrained(%r)",
+            *(path, str(folder), str(folder)),
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a processor's file says; nothing where there is none that can be read."""
+    try:
+        about = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _stretches(about: dict[str, Any]) -> bool:
+    return about.get("image_processor_type") == "ViTImageProcessor" and "height" in about.get("size", {})
+
+
+def _described(folder: Path) -> dict[str, Any] | None:
+    """What the processor's file would be for the config.json of a folder."""
+    try:
+        about: dict[str, Any] = json.loads(make_image_processor(OdeViTConfig.from_pretrained(folder)).to_json_string())
+    except (OSError, ValueError, TypeError):  # there is none, or it is not one of ours
+        return None
+    return about
+
+
+def _find(source: str, name: str, download: bool) -> Path | None:
+    if not source:  # made from a configuration; Path("") would be the current folder
+        return None
+    if Path(source).is_dir():
+        file = Path(source) / name
+        return file if file.is_file() else None
+    try:
+        path = hf_hub_download(source, name) if download else try_to_load_from_cache(source, name)
+    except (OSError, ValueError):  # no such file, or no name of a repository
+        return None
+    return Path(path) if isinstance(path, str) else None
+
+
+def _load(folder: Path, config: Any) -> BaseImageProcessor:
+    content, _ = ViTImageProcessorPil.get_image_processor_dict(folder)
+    named = content.pop("image_processor_type", None) or content.get("feature_extractor_type")
+    # Old files do not name their class: it is that of the model beside them.
+    about = {"config": config} if named is None and isinstance(config, PreTrainedConfig) else {}
+    try:
+        return AutoImageProcessor.from_pretrained(folder, **about)
+    except (ImportError, ValueError, OSError) as error:
+        if str(named).removesuffix("Fast") in LIKE_VIT:
+            return ViTImageProcessorPil(**content)
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"the image processor in {folder} cannot be loaded by transformers: {reason}") from error
+
+
+def _timm_processor(about: dict[str, Any], size: tuple[int, ...]) -> OdeViTImageProcessor:
+    """Resize(floor(S / crop_pct)), CenterCrop(S), as timm evaluates; mode "squash" stretches instead."""
+    height, width = size
+    mode, share = about.get("crop_mode") or "center", about.get("crop_pct") or 0.875
+    if mode not in ("center", "squash") or (height != width and mode == "center"):
+        raise ValueError(
+            f"timm's crop_mode={mode!r} at {height}x{width} cannot be had here; expected 'center' and a square, or "
+            "'squash'"
+        )
+    taller, wider = floor(height / share), floor(width / share)
+    return OdeViTImageProcessor(
+        size={"shortest_edge": taller} if mode == "center" else {"height": taller, "width": wider},
+        crop_size={"height": height, "width": width},
+        resample=Image.Resampling[(about.get("interpolation") or "bilinear").upper()],
+        image_mean=list(about["mean"]),
+        image_std=list(about["std"]),
+        do_convert_rgb=len(about["mean"]) == 3,
+    )
+
+
+def whole_pixels(processor: BaseImageProcessor, picture: Image.Image, finer: int = 1) -> np.ndarray:
+    """uint8 [channel, height, width]: what a processor makes of a picture before it rescales and normalises.
+
+    With `finer`, the same view at so many times its resolution, to be looked at.
+    """
+    about: Any = processor
+    picture = _readable(about, picture)
+    own = isinstance(processor, OdeViTImageProcessor) and about.do_convert_rgb and finer == 1
+    if own and dict(about.size) == {"shortest_edge": picture.height} and _pair(about.crop_size) == picture.size[::-1]:
+        return np.asarray(picture).transpose(2, 0, 1)  # nothing to do, and done fast: most data sets are such squares
+    larger: dict[str, Any] = {
+        name: {side: finer * length for side, length in dict(getattr(about, name)).items()}
+        for name in ("size", "crop_size")
+        if finer > 1 and getattr(about, name, None)
+    }
+    made = about(picture, do_rescale=False, do_normalize=False, **larger)["pixel_values"][0]
+    return np.asarray(made)
+
+
+def pixel_values(processor: BaseImageProcessor, picture: Image.Image) -> Any:
+    """float [1, channel, height, width]: what a model takes."""
+    about: Any = processor
+    return about(_readable(about, picture), return_tensors="pt")["pixel_values"]
+
+
+def _readable(processor: Any, picture: Image.Image) -> Image.Image:
+    """Upright, and for a model of one channel grey, which processors of transformers do not see to."""
+    picture = upright(picture)
+    mean = processor.image_mean
+    grey = not isinstance(processor, OdeViTImageProcessor) and isinstance(mean, list | tuple) and len(mean) == 1
+    return picture.convert("L") if grey else picture
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return int(size["height"]), int(size["width"])
+
+
+def statistics_of(processor: BaseImageProcessor) -> PixelStatistics:
+    """mean, std such that (pixels / 255 - mean) / std is what the processor gives: with r its rescale factor,
+    (pixels r - m) / s = (pixels / 255 - m / 255 r) / (s / 255 r).
+    """
+    about: Any = processor
+    full = 255 * (about.rescale_factor if about.do_rescale else 1)
+    mean, std = (about.image_mean, about.image_std) if about.do_normalize else (0.0, 1.0)
+    channels = shape_of(processor)[0]
+    means, stds = (tuple(float(v) / full for v in np.broadcast_to(values, channels)) for values in (mean, std))
+    return PixelStatistics(means, stds)
+
+
+def shape_of(processor: BaseImageProcessor) -> tuple[int, int, int]:
+    """Channels, height and width of what a processor makes of any picture."""
+    shapes = {whole_pixels(processor, picture).shape for picture in _examples()}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"{type(processor).__name__} makes pictures of different sizes ({', '.join(map(str, sorted(shapes)))}); "
+            "expected one size for all: set crop_size in its preprocessor_config.json"
+        )
+    channels, height, width = shapes.pop()
+    return channels, height, width
+
+
+def check_processor(processor: BaseImageProcessor) -> None:
+    """Refuse one that does more than resize, crop, rescale and normalise: data in 8 bits could not do the same."""
+    statistics = statistics_of(processor)
+    mean, std = (np.asarray(values)[:, None, None] for values in (statistics.mean, statistics.std))
+    for picture in _examples():
+        pixels, values = whole_pixels(processor, picture), pixel_values(processor, picture)[0].numpy()
+        level = 1.01 / 255 / std  # a processor may round to 8 bits later than we do
+        if pixels.dtype != np.uint8 or (np.abs((pixels / 255 - mean) / std - values) > level).any():
+            raise ValueError(
+                f"{type(processor).__name__} does more to a picture than resize, crop, rescale and normalise, so that "
+                "data cannot be read as it does; expected such a preprocessor_config.json, or none"
+            )
+
+
+def _examples() -> list[Image.Image]:
+    """A wide picture and a tall one, of noise."""
+    noise = np.random.default_rng(0).integers(0, 256, (47, 61, 3), dtype=np.uint8)
+    return [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2).copy())]
+
+
+def facts_of(processor: BaseImageProcessor) -> list[Any]:
+    """All that `whole_pixels` depend on, as JSON can write it."""
+    said = {key: value for key, value in processor.to_dict().items() if key not in STATISTICS}
+    return [type(processor).__name__, said]

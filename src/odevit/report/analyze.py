@@ -1,0 +1,143 @@
+"""RUN -> analysis.json, report.html: everything that is measured of a model, and the page that tells it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from dataclasses import asdict, dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from odevit.analysis.frozen import untouched
+from odevit.distill.teacher_lookup import teacher_of
+from odevit.errors import ConfigError, integer, writable
+from odevit.loading import load
+from odevit.report.attention import SHOWN
+from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, plain, write_page
+from odevit.report.study import Sizes, Study, draw_sample
+from odevit.surgery.modeling_student import OdeStudent
+from odevit.train.folder import RunFolder
+from odevit.train.recipe import SEED
+from odevit.train.record import device_name, versions
+from odevit.train.splits import SPLIT, choose_device, data_of
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What was measured: the content of analysis.json, the answers at the top of the page, and where all of it lies."""
+
+    numbers: dict[str, Any]
+    verdicts: list[Verdict]
+    folder: Path
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "report.html"
+
+
+def analyse(
+    run: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    split: str = "test",
+    limit: int | None = 1000,
+    out: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    cache: str | None = None,
+    seed: int = 0,
+    depth: str | None = None,
+    sizes: Sizes | None = None,
+) -> Analysis:
+    """Measure how stable a model is, and write analysis.json, report.html and figures.
+
+    Args:
+        run: a run's folder, any folder with a model of continuous depth, or the name of a bundled model.
+        data: what to measure on; the run's own data unless given.
+        split: `test`, `validation` or `train`.
+        limit: how many images, drawn at random with `seed`; None takes all.
+        out: a folder; RUN/analysis unless given, and analysis-NAME for a bundled model.
+        device: `auto`, `cpu` or `cuda`.
+        cache: a folder to keep decoded images in, for the next time.
+        seed: of the images that are drawn and of random directions.
+        depth: `ode` follows the equation of a model that was trained to find its rest point, or to repeat a block.
+        sizes: how many images the costly parts see.
+    """
+    if not isinstance(sizes, Sizes | None):
+        raise ValueError(f"sizes={sizes!r}; expected odevit.report.Sizes(...), which only Python can pass")
+    problems = [
+        *SPLIT.problem("split", split),
+        *integer(1, optional=True).problem("limit", limit),
+        *SEED.problem("seed", seed),
+        *writable("out", out, folder=True),
+    ]
+    if problems:
+        raise ConfigError("analyze", problems)
+    given = {"data": data, "split": split, "limit": limit, "out": out, "device": device, "cache": cache, "seed": seed}
+    given["depth"] = depth
+    options = [f"{key}={value}" for key, value in given.items() if value != signature(analyse).parameters[key].default]
+    progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
+    with progress.stage("load"):
+        place = choose_device(device)
+        model: Any = load(run, depth)
+        field, teacher = model.field, teacher_of(run)  # a model without a field is refused
+        model.to(place)
+        teacher = None if teacher is None else teacher.to(place)
+        dataset = data_of(run, data, model, cache)
+    with untouched(model):
+        with progress.stage("embed"):
+            sample = draw_sample(model, dataset, split, limit, seed, place)
+        study = Study(run, model, sample, teacher, sizes, seed)
+        with progress.stage(f"integrate {len(sample)} images in many ways"):
+            study.forward_cache  # noqa: B018  what every section reads is measured first
+        layout = model.layout()
+        tokens = {"cls": int(layout.has_cls), "patches": layout.num_patches, "registers": layout.num_registers}
+        numbers = {
+            "model": {
+                "run": os.fspath(run),
+                "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
+                "parameters": model.parameter_count,
+                **model.solver_config.numbers(),
+                "leak": (equation := field.dynamics(sample.start(1))).leak,
+                "stopped_at": None if equation.fade is None else equation.fade.end,
+                "equation": field.describe(),
+                "autonomous_from": field.autonomous_from if math.isfinite(field.autonomous_from) else None,
+                "tokens": tokens,
+            },
+            "data": {
+                "source": data or dataset.name,
+                "split": split,
+                "images": len(sample),
+                "asked": limit,
+                "available": sample.available,
+                "classes": len(sample.classes),
+            },
+            **measure_all(sections, study, progress),
+            "sizes": asdict(sizes),
+            "device": device_name(place),
+            "versions": versions(),
+            "command": shlex.join(["odevit", "analyze", os.fspath(run), *options]),
+        }
+    if out is not None:
+        folder = Path(out)
+    elif Path(run).exists():
+        # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
+        folder = RunFolder(run).own("analysis")
+    else:
+        # A folder with the name of a bundled model would be taken for it the next time.
+        folder = Path(f"analysis-{Path(run).name}")
+    with progress.stage("draw"):
+        verdicts = [verdict for section in sections for verdict in section.judge(numbers)]
+        rules = [rule for section in sections for rule in section.thresholds]
+        numbers |= {"verdicts": plain(verdicts), "thresholds": rules, "seconds": plain(progress.numbers())}
+        figures = draw_all(sections, numbers, sample.pictures(SHOWN))
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        for name, content in figures.items():
+            (folder / "figures" / f"{name}.png").write_bytes(content)
+        title = f"How stable is {Path(run).name}?"
+        write_page(folder / "report.html", title, "analysis.html.j2", sections, numbers, figures)
+    numbers["seconds"] = plain(progress.numbers())
+    (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return Analysis(numbers, verdicts, folder)

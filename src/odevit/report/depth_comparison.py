@@ -1,0 +1,58 @@
+"""x(T), x_n for n -> oo, x*: what one field says as an equation, as a recurrent network, and as an equilibrium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from odevit.analysis.comparison import FAR, three_depths
+from odevit.analysis.significance import Share
+from odevit.analysis.sweep import ACCURATE
+from odevit.report.section import SECTIONS, Section
+from odevit.report.study import Study
+
+NAMES = {
+    "ode": f"equation up to its horizon ({ACCURATE})",
+    "recurrent": f"recurrent network, {FAR} horizons",
+    "equilibrium": "equilibrium",
+}
+
+
+@SECTIONS.register("three_views")
+class ThreeViews(Section):
+    """Evaluations, accuracy, and agreement with the model's own way, for each meaning of depth."""
+
+    title = "One model, three depths"
+    place = 50
+    text = """
+<p>The same weights as an equation solved to a tolerance, as a recurrent network that carries on its own coarse steps,
+and as the equilibrium in which they end.</p>
+{% call table("depth", "evaluations", "accuracy", "same answer", "|Δ logits|") %}
+{% for view in depths.rows %}
+{{ row(view.name ~ ("" if view.settled else " (did not arrive for all)"), view.nfe | number, view.top1 | percent,
+       view.agreement | percent, view.difference | number) }}
+{% endfor %}
+{% endcall %}
+{% call small() %}{{ depths.images | count }} images, compared with the model's own way. |Δ logits|: the largest over
+classes, in the median.{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        portions = [three_depths(study.model, chunk["x0"]) for chunk in study.sample.first(study.sizes.depths)]
+        rows = []
+        for name, title in NAMES.items():
+            views = [portion[name] for portion in portions]
+            logits = torch.cat([view.logits.float().cpu() for view in views])
+            answers, own = logits.argmax(dim=-1), study.forward_cache.logits[: len(logits)]
+            rows.append(
+                {
+                    "name": title,
+                    "nfe": torch.cat([view.evaluations.double() for view in views]).mean(),
+                    "top1": Share.of(answers == study.sample.labels[: len(answers)]).value,
+                    "agreement": Share.of(answers == own.argmax(dim=-1)).value,
+                    "difference": (logits - own).abs().amax(dim=-1).median(),
+                    "settled": all(view.settled for view in views),
+                }
+            )
+        return {"depths": {"images": len(logits), "rows": rows}}

@@ -1,0 +1,323 @@
+"""top-1(solver, N, T): does the answer depend on how it was integrated, and how many evaluations are enough?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from odevit.analysis.significance import CERTAIN, Share, paired_error
+from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
+from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
+from odevit.report.cost import ENOUGH, enough
+from odevit.report.page import mark_horizon, note, number, percent, span, words
+from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
+from odevit.report.study import Study, own_reads
+
+FEWEST, MOST = 6, 64
+"""Steps of the model's own solver between which its answers are compared."""
+SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
+SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
+"""How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
+
+
+@SECTIONS.register("dependence")
+class Dependence(Section):
+    """Steps, solvers and horizons."""
+
+    title = "Does the answer depend on how it was integrated?"
+    place = 40
+    thresholds = (
+        "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
+        f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
+        f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
+        f"{CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
+        f"slightly. Where nothing but those standard errors excuses more than {100 * OTHER_ACCURACY:.0f} points, there "
+        "are too few images to say.",
+        f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
+    )
+
+    text = """
+{% set few, accurate = sweep.solvers[0].images, sweep.accurate %}
+{% call picture("steps") %}Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the
+same images: {{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for
+{{ accurate.solver | words }} (with the standard error), {{ few | count }} for the others. Hollow: the step is beyond
+the solver's stability limit, where the error is the solver's and not the model's; such ways are shown but not
+counted.{% endcall %}
+{% call small() %}
+{% if limits.radius is none %}
+No stability limits: the states are not finite numbers.
+{% else %}
+Stability limits. {% if limits.on_the_way | default(false) -%}
+On the way of {{ limits.images }} images, for the equation changes with time,
+{%- else -%}Where {{ limits.images }} images have come to rest,{%- endif %} the largest eigenvalue of df/dx has the size
+{{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
+step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential
+methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues and a rule
+of thumb otherwise. Longest stable steps:
+{% for name, step in limits.longest.items() if step is not none -%}
+{{ name | words }} {{ step | number(".2f") }}{{ ". " if loop.last else ", " }}
+{%- endfor %}
+The model's own step is {{ (model.horizon / model.steps) | number(".2f") }}.
+{% endif %}
+{% endcall %}
+{% call picture("horizons") %}The model's own steps, stopped early or carried on; {{ sweep.own.images | count }}
+images.{% endcall %}
+{% call picture("grid") %}Every horizon with every number of steps of its own solver (the paper's Fig. 7);
+{{ few | count }} images. Framed: the model's own way.{% endcall %}
+"""
+
+    def measure(self, study: Study) -> dict[str, Any]:
+        longest = {name: study.limits.longest(name) for name in sorted(SOLVERS)}
+        return {"limits": {**vars(study.limits), "longest": longest}, "sweep": sweep_numbers(study)}
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        sweep = numbers["sweep"]
+        return {
+            "steps": draw_steps(sweep),
+            "horizons": draw_horizons(sweep),
+            "grid": draw_grid(sweep["grid"], sweep["own"]),
+        }
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        return [depends(numbers["sweep"]), enough(numbers["sweep"], numbers["data"]["classes"])]
+
+
+def sweep_numbers(study: Study) -> dict[str, Any]:
+    """Accuracy against steps, solvers, horizons and stopping times, with how much each group of ways differs."""
+    model, sample, seen, limits, solver_config = (
+        study.model,
+        study.sample,
+        study.forward_cache.outcomes,
+        study.limits,
+        study.solver_config,
+    )
+    own, few = seen[solver_config], study.sizes.solvers
+    both = sweep(model, sample.first(study.sizes.accurate), [solver_config, accurate_way(solver_config)])
+    coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
+    steps = limits.marked([seen[other] for other in step_ways(solver_config)])
+    horizons = [seen[other] for other in stretch_ways(solver_config)]
+    solvers = limits.marked(sweep(model, sample.first(few), [solver_config, *solver_ways(solver_config)]))
+
+    def fair(outcome: Outcome) -> bool:
+        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
+        # solver and not about the model; such ways are shown and not counted.
+        method = outcome.solver_config.method
+        rests = isinstance(method, FixedStepSolver) and method.rests_with_equation
+        return outcome.solver_config == solver_config or bool(
+            outcome.stable and (rests or outcome.solver_config.name == solver_config.name)
+        )
+
+    return {
+        "own": own,
+        "top1": Share.of(own.right),
+        "steps": steps,
+        "horizons": horizons,
+        "stops": [seen[other] for other in own_reads(solver_config) if other.steps <= solver_config.steps],
+        "solvers": solvers,
+        "accurate": {
+            **accurate.numbers(),
+            "difference": accurate.top1 - coarse.top1,
+            "error": paired_error(accurate.right, coarse.right),
+        },
+        "grid": limits.marked(sweep(model, sample.first(few), grid_ways(solver_config))),
+        "spreads": {
+            "steps": spread(
+                [outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.solver_config.steps <= MOST]
+            ),
+            "solvers": spread([outcome for outcome in solvers if fair(outcome)]),
+            "horizons": spread(horizons),
+        },
+    }
+
+
+def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """max top-1 - min top-1 over ways on the same images, with the standard error of that one difference.
+
+    The largest of several differences is larger than a typical one even where none is real: the error is that of the
+    two ways shown, and does not account for their having been picked.
+    """
+    if len(outcomes) < 2:
+        return None
+    lowest, highest = (choose(outcomes, key=lambda outcome: outcome.top1) for choose in (min, max))
+    counts = [outcome.solver_config.steps for outcome in outcomes]
+    return {
+        "ways": len(outcomes),
+        "images": highest.images,
+        "steps": [min(counts), max(counts)],
+        "difference": highest.top1 - lowest.top1,
+        "error": paired_error(highest.right, lowest.right),
+        "lowest": lowest,
+        "highest": highest,
+        "agreement": min(outcome.agreement for outcome in outcomes),
+    }
+
+
+def depends(sweep: Numbers) -> Verdict:
+    """Does the answer depend on how it was integrated?"""
+    spreads = {name: group for name, group in sweep["spreads"].items() if group}
+    if not spreads:
+        return Verdict(Dependence.title, "unknown", None, ("Nothing to compare.",))
+    names = {
+        "steps": "{} to {} steps of its own solver".format(*spreads["steps"]["steps"]) if "steps" in spreads else "",
+        "solvers": "solvers that rest where the equation does, within their stability limit",
+        "horizons": "one to eight times the horizon",
+    }
+    judged = {_judge(group) for group in spreads.values()}
+    answer = next(word for word in ("yes", "slightly", TOO_FEW, "no") if word in judged)
+    sentences = [
+        f"Over {names[name]} accuracy {_lies(group)}: {_points(group)}. At "
+        f"least {percent(group['agreement'])} of the answers are those of its own way."
+        for name, group in spreads.items()
+    ]
+    accurate = sweep["accurate"]
+    keeps = accurate["difference"] >= -max(SAME_ACCURACY, CERTAIN * accurate["error"])
+    sentences.append(
+        f"A solver that is more accurate than the one it was trained with ({accurate['solver']}, "
+        f"{accurate['nfe']:.0f} evaluations) {'keeps' if keeps else 'loses'} its accuracy: "
+        f"{_points(accurate, '+.2f')}."
+    )
+    return Verdict(Dependence.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
+
+
+def draw_steps(sweep: Numbers) -> Figure:
+    """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
+    figure, (axes,) = make_figure(4.4)
+    own, accurate = sweep["own"], sweep["accurate"]
+    lines = {f"{own['solver']}, its own": list(sweep["steps"])}
+    for outcome in sweep["solvers"]:
+        if outcome["solver"] != own["solver"]:
+            lines.setdefault(outcome["solver"], []).append(outcome)
+    # Other solvers see fewer images; a difference on the same images can be compared, an accuracy on others cannot.
+    base = {outcome["images"]: outcome["top1"] for outcome in (own, *sweep["solvers"]) if _way(outcome) == _way(own)}
+    base[accurate["images"]] = accurate["top1"] - accurate["difference"]
+
+    def gain(outcome: Numbers) -> float:
+        return 100 * (outcome["top1"] - base[outcome["images"]])
+
+    # Ways that diverge would squeeze all the others into one line; they stand at the lower edge with their number.
+    counted = [*sweep["steps"], *(outcome for outcome in sweep["solvers"] if outcome["stable"] is not False), accurate]
+    floor = min(gain(outcome) for outcome in counted) - 3
+    for i, (name, outcomes) in enumerate(lines.items()):
+        style = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": "-" if i < len(COLOURS) else "--",
+        }
+        ordered = sorted(outcomes, key=lambda outcome: outcome["nfe"])
+        nfe, gains = [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered]
+        axes.plot(nfe, gains, **style, linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name))
+        for outcome in ordered:
+            if outcome["stable"] is False:
+                spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
+                axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
+                if gain(outcome) < floor:
+                    note(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
+    star = {"color": "black", "marker": "*", "markersize": 10, "capsize": 3, "linestyle": ""}
+    name = f"{accurate['solver']}, to a tolerance"
+    axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)
+    axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
+    axes.set_xscale("log", base=2)
+    ticks: list[int] = []
+    for tick in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
+        if not ticks or tick >= 1.3 * ticks[-1]:  # far enough apart to be read
+            ticks.append(tick)
+    axes.set_xticks(ticks, labels=ticks)
+    axes.minorticks_off()
+    axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy less that of its own way (points)")
+    axes.set_ylim(bottom=floor)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    title, group = f"Other steps and solvers against its own {percent(own['top1'])}", sweep["spreads"]["steps"]
+    if group is not None:
+        title += "; {:.1f} points over {} to {} steps".format(100 * group["difference"], *group["steps"])
+    return finish(figure, title)
+
+
+def draw_horizons(sweep: Numbers) -> Figure:
+    """Accuracy and agreement against the time at which the model's own path is read."""
+    figure, (axes,) = make_figure(3.6)
+    own = sweep["own"]["horizon"]
+    read = {outcome["horizon"]: outcome for outcome in [*sweep["stops"], *sweep["horizons"]]}
+    times = sorted(read)
+    for key, name, colour, marker in (
+        ("top1", "accuracy", BLUE, "o"),
+        ("agreement", "same answer as at its own horizon", ORANGE, "s"),
+    ):
+        shares = [100 * read[time][key] for time in times]
+        axes.plot(times, shares, color=colour, marker=marker, markersize=4, linewidth=1.8, label=name)
+    mark_horizon(axes, own, height=0.05)
+    axes.set_xscale("log", base=2)
+    ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
+    axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="time at which the path is read (log axis)", ylabel="images (%)")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    group = sweep["spreads"]["horizons"]
+    varies = f" varies by {100 * group['difference']:.1f} points from 1x to 8x its horizon" if group else ""
+    return finish(figure, f"Accuracy along the model's own path{varies}")
+
+
+def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
+    """Accuracy for every horizon and number of steps; a star where the step is too long (the paper's Fig. 7)."""
+    figure, (axes,) = make_figure(4.0)
+    horizons, counts = (sorted({outcome[key] for outcome in grid}) for key in ("horizon", "steps"))
+    values = np.full((len(horizons), len(counts)), np.nan)
+    accuracies = [100 * outcome["top1"] for outcome in grid]
+    worst, best = min(accuracies), max(accuracies)
+    for outcome, value in zip(grid, accuracies, strict=True):
+        row, column = horizons.index(outcome["horizon"]), counts.index(outcome["steps"])
+        values[row, column] = value
+        text = f"{value:.1f}" + ("*" if outcome["stable"] is False else "")
+        colour = "white" if value < (worst + best) / 2 else "black"
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=11)
+        if _way(outcome)[1:] == _way(own)[1:]:
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3))
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=worst, vmax=best)
+    axes.set_xticks(range(len(counts)), labels=counts)
+    axes.set_yticks(range(len(horizons)), labels=[f"{time:g}  ({time / own['horizon']:g}x)" for time in horizons])
+    axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
+    figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
+    stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
+    result = "no stable step"
+    if stable:
+        result = span(f"{min(stable):.1f}", f"{max(stable):.1f}") + "% where the step is stable"
+    return finish(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
+
+
+def _way(outcome: Numbers) -> tuple[str, int, float]:
+    return outcome["solver"], outcome["steps"], outcome["horizon"]
+
+
+def _at(outcome: Numbers) -> str:
+    return "{} ({}, {} steps, T = {:g})".format(percent(outcome["top1"]), words(outcome["solver"]), *_way(outcome)[1:])
+
+
+def _lies(group: Numbers) -> str:
+    lowest, highest = group["lowest"], group["highest"]
+    if percent(lowest["top1"]) == percent(highest["top1"]):
+        return f"is {percent(lowest['top1'])} in all of {group['ways']} ways"
+    return f"lies between {_at(lowest)} and {_at(highest)}"
+
+
+def _points(group: Numbers, form: str = ".2f") -> str:
+    """A difference with its error, which is nought where all images say the same, however few they are."""
+    points, images = f"{number(100 * group['difference'], form)} points", f"{group['images']:,} images"
+    if group["error"]:
+        return f"{points} ± {number(100 * group['error'], '.2g')}, the standard error of a difference on {images}"
+    return f"{points} on every one of {images}" if group["difference"] else f"none of {images} makes a difference"
+
+
+def _judge(group: Numbers) -> str:
+    noise = CERTAIN * group["error"]
+    if group["agreement"] < OTHER_ANSWERS or group["difference"] > max(OTHER_ACCURACY, noise):
+        return "yes"
+    if group["difference"] > max(SAME_ACCURACY, noise) or group["agreement"] < SAME_ANSWERS:
+        return "slightly"
+    return "no" if group["difference"] <= OTHER_ACCURACY else TOO_FEW

@@ -1,0 +1,350 @@
+"""|x(tau_l T) - h_l|, as it is and by |h_l|: does a student follow its teacher, and does it matter where not?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from odevit.analysis.significance import Share, median, paired_error, quantiles, ranking, side_of_chance
+from odevit.core.image_model import ImageModel
+from odevit.core.solver_config import SolverConfig
+from odevit.distill.teacher import Teacher
+from odevit.plotting import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
+from odevit.report.page import band, percent, share_of, small_share
+from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
+from odevit.report.study import Study
+from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
+
+FOLLOWS, PARTS = 0.9, 0.7
+"""A student follows its teacher when it gives the same answer this often, and does not below the second."""
+GROUPS = {"both right": GREEN, "only teacher": YELLOW, "only student": BLUE, "both wrong": ORANGE}
+TOKENS = {"cls": "CLS", "patches": "patches"}
+BINS = 8
+SHOWN = 4
+"""Images whose two paths are drawn."""
+
+
+@SECTIONS.register("teaching")
+class Teaching(Section):
+    """Student and teacher, or a line that there is none."""
+
+    title = "Does it follow its teacher?"
+    place = 80
+    thresholds = (
+        f"A student follows its teacher when it gives the same answer on at least {FOLLOWS:.0%} of the images, and "
+        f"does not on less than {PARTS:.0%}.",
+    )
+
+    text = """
+{% if teacher is none %}
+<p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
+{% else %}
+{% set kept = teacher.finite.hits if teacher.finite is defined else teacher.images %}
+{% set images = (kept | count) ~ " images" %}
+{% if kept < teacher.images %}
+<p>On {{ (teacher.images - kept) | count }} of {{ teacher.images | count }} images the student leaves the finite
+numbers. There it has no answer, which counts as a wrong one, and no distance:
+{{ "the others are shown." if kept else "nothing is left to be shown." }}</p>
+{% endif %}
+{% call picture("both") %}Both paths of a few images in the plane in which they vary most (the paper's Fig.
+1).{% endcall %}
+{% call picture("layers") %}
+Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
+stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
+teacher.alignment.measured else
+   "evenly spaced, for the run kept no alignment." }} Who ends where its teacher ends need not pass its layers: the last
+phase of a distillation asks for the end alone.
+{% endcall %}
+{% call picture("correctness") %}
+{{ images }}, a dot each (the paper's Fig. 4).
+{% if teacher.right_has_larger_norm %}
+{% set by_distance, by_share = teacher.layers_nearer, teacher.relative.layers_nearer %}
+Where both are right, the student is nearer at {{ by_distance.nearer }} and farther at {{ by_distance.farther }} of
+{{ teacher.layers }} layers by |x − h|, and nearer at {{ by_share.nearer }} and farther at {{ by_share.farther }} by |x
+− h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last layer is larger
+where both are right in {{ teacher.right_has_larger_norm.value | percent }} of all pairs of such an image with another.
+{% endif %}
+{% endcall %}
+{% call picture("bins") %}{{ images }}, equally many in each bar but for ties (the paper's Fig. 10).{% endcall %}
+{% endif %}
+"""
+
+    @torch.no_grad()
+    def measure(self, study: Study) -> dict[str, Any]:
+        return {"teacher": None if study.teacher is None else teacher_numbers(study, study.teacher)}
+
+    def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
+        teacher = numbers["teacher"]
+        if teacher is None:
+            return {}
+        figures, paths = {}, teacher["paths"]
+        if paths is not None:
+            student, theirs = (torch.tensor(paths[key]) for key in ("student", "teacher"))
+            plane = Paths(student, theirs, paths["explained"])
+            figures["both"] = draw_paths(plane, paths["meetings"], pictures, paths["names"])
+        if teacher["distances"]:
+            figures["layers"] = draw_layers(teacher["by_token"])
+            figures["correctness"] = draw_correctness(teacher)
+            figures["bins"] = draw_bins(teacher)
+        return figures
+
+    def judge(self, numbers: Numbers) -> list[Verdict]:
+        teacher = numbers.get("teacher")
+        if teacher is None:
+            absent = "The run has no teacher at hand; that part is left out."
+            return [Verdict(self.title, "it has none here", None, (absent,))]
+        agreement, layers = teacher["agreement"], teacher["by_layer"]
+        answer = "yes" if agreement["value"] >= FOLLOWS else "no" if agreement["value"] < PARTS else "partly"
+        sentences = [
+            f"It gives its teacher's answer on {share_of(agreement)} of {agreement['count']:,} images, and is right on "
+            f"{percent(teacher['student_top1']['value'])} where the teacher is on {percent(teacher['top1']['value'])}.",
+        ]
+        finite = teacher.get("finite")  # which numbers of earlier versions do not say
+        if finite and finite["hits"] < finite["count"]:
+            lost = finite["count"] - finite["hits"]
+            sentences.append(f"On {lost:,} of these images it diverges: it has no finite state and no answer there.")
+        if layers["median"][-1] is None:
+            return [Verdict(self.title, "no", False, tuple(sentences))]
+        sentences.append(
+            f"At the last layer its distance ({teacher['token']}) is {layers['median'][-1]:.3g} in the median, "
+            f"{small_share(teacher['relative']['by_layer']['median'][-1])} of the teacher's norm; a student that never "
+            f"moved would be at {layers['standstill'][-1]:.3g}."
+        )
+        if teacher["tells_disagreement"] is not None:
+            sentences.append(
+                "An image on which they disagree is further away than one on which they agree in "
+                f"{teacher['tells_disagreement']:.0%} of all pairs (50% would mean that distance says nothing)."
+            )
+        if teacher["right_is_nearer"] is not None:
+            sentences.append(_nearer(teacher))
+        return [Verdict(self.title, answer, answer == "yes", tuple(sentences))]
+
+
+@dataclass(frozen=True)
+class PairedRun:
+    """Student and teacher on the same images: answers [image], and lengths [layer, image], means over tokens, by group.
+
+    `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|: what a student has that never moves.
+    A student whose logits are not finite numbers has the answer -1, which is nobody's.
+    """
+
+    answers: Tensor
+    teacher_answers: Tensor
+    distances: dict[str, Tensor]
+    still: dict[str, Tensor]
+    norms: dict[str, Tensor]
+
+
+@torch.no_grad()
+def keep_company(
+    model: ImageModel,
+    teacher: Teacher,
+    meetings: Sequence[int],
+    solver_config: SolverConfig,
+    batches: Iterable[Mapping[str, Tensor]],
+) -> PairedRun:
+    """One pass of student and teacher over images, with CLS (where there is one) and patches apart.
+
+    The student goes the given way, reads its states in the teacher's width at the steps `meetings`, and answers in its
+    own way. Batches have `pixel_values`, and `x0` where they are embedded already.
+    """
+    lengths: dict[str, list[Tensor]] = {}  # [kind of vector, layer, image]
+    answers: list[Tensor] = []
+    for batch in batches:
+        pixels = batch["pixel_values"]
+        x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
+        x0 = model.embed(pixels) if x0 is None else x0
+        states = model.depth(x0, solver_config, save=meetings).states
+        logits = model.readout(states[-1] if solver_config == model.solver_config else model.depth(x0).state)
+        assert output.logits is not None  # its head is the student's, which has answered
+        answer = torch.where(logits.isfinite().all(dim=-1), logits.argmax(dim=-1), -1)
+        answers.append(torch.stack([answer, output.logits.argmax(dim=-1)]).cpu())
+        start, *layers = (state.float() for state in output.states)
+        gaps = [model.to_teacher_space(x).float() - h for x, h in zip(states, layers, strict=True)]
+        for name in ("cls", "patches") if layout.has_cls else ("patches",):
+            place = getattr(layout, name)
+            parts = [
+                torch.stack([vector[:, place].norm(dim=-1).mean(dim=1) for vector in vectors])
+                for vectors in (gaps, [h - start for h in layers], layers)
+            ]
+            lengths.setdefault(name, []).append(torch.stack(parts).cpu())
+    if not answers:
+        raise ValueError("there are no images to measure distances on: the batches are empty")
+    joined = {name: torch.cat(parts, dim=-1) for name, parts in lengths.items()}
+    kinds = ({name: parts[i] for name, parts in joined.items()} for i in range(3))
+    return PairedRun(*torch.cat(answers, dim=-1), *kinds)
+
+
+def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
+    """Distances at every checkpoint, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
+    sample, (alignment, measured) = study.sample, study.alignment
+    batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
+    meetings = alignment.indices(study.meeting_way.steps)
+    company = keep_company(study.model, teacher, meetings, study.meeting_way, batches)
+    group = "cls" if "cls" in company.distances else "patches"
+    right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
+    agreed = company.answers == company.teacher_answers
+    finite = (company.answers >= 0) & torch.stack([*company.distances.values()]).isfinite().all(dim=0).all(dim=0)
+    # What has no distance has no place in a figure of distances.
+    distances, still, norms = (part[group][:, finite] for part in (company.distances, company.still, company.norms))
+    groups = (torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1))[finite]  # in the order of GROUPS
+    return {
+        "images": len(sample),
+        "layers": teacher.num_layers,
+        "token": "CLS" if group == "cls" else "patches, in the mean",
+        "alignment": {"kind": alignment.kind, "measured": measured},
+        "finite": Share.of(finite),
+        "agreement": Share.of(agreed),
+        "top1": Share.of(teacher_right),
+        "student_top1": Share.of(right),
+        "difference": right.double().mean() - teacher_right.double().mean(),
+        "difference_error": paired_error(right, teacher_right),
+        "groups": groups,
+        "group_names": list(GROUPS),
+        **nearness(distances, still, groups, agreed[finite]),
+        # Where the teacher's norm depends on who is right, a distance that is not divided by it may say no more.
+        "relative": nearness(distances / norms, still / norms, groups, agreed[finite]),
+        "by_token": {
+            name: layer_bands(gaps[:, finite], company.still[name][:, finite])
+            for name, gaps in company.distances.items()
+        },
+        "norms": norms[-1],
+        "right_has_larger_norm": ranking(norms[-1][groups == 0], norms[-1][groups != 0]),
+        "paths": path_numbers(study, teacher),
+    }
+
+
+def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
+    """Both paths of a few images in one plane; None where one of them leaves the finite numbers."""
+    pixels = study.sample.pixels(SHOWN)
+    count, layout = len(pixels), teacher.layout(pixels)
+    states = study.model.depth(study.sample.start(count), study.meeting_way, save="all").states
+    ours = torch.stack([classified(study.model.to_teacher_space(state), layout) for state in states]).cpu()
+    if not ours.isfinite().all():
+        return None
+    paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
+    return {
+        **vars(paths),
+        "meetings": list(study.alignment[0].indices(study.meeting_way.steps)),
+        "names": study.sample.names(count),
+        "numbers": study.sample.numbers[:count],
+    }
+
+
+def layer_bands(distances: Tensor, still: Tensor) -> dict[str, Tensor]:
+    """The middle 80% of the images at every layer, and the median one that stands still."""
+    return {**quantiles(distances, {"low": 0.1, "median": 0.5, "high": 0.9}), "standstill": median(still)}
+
+
+def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -> dict[str, Any]:
+    """Distances [layer, image] in numbers, and whether they are smaller where both are right, as the paper claims.
+
+    `right_is_nearer`: P(d > e) for the distance d of an image on which not both are right and e of one on which both
+    are, at the last layer, and under `by_layer` at every one.
+    """
+    last, right = distances[-1], groups == 0
+    nearer = [ranking(layer[~right], layer[right]) for layer in distances]
+    sides = [side_of_chance(layer) for layer in nearer if layer is not None]
+    disagreement = ranking(last[~agreed], last[agreed])
+    return {
+        "distances": last,
+        "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
+        "tells_disagreement": disagreement and disagreement["value"],
+        "right_is_nearer": nearer[-1],
+        "layers_nearer": {"nearer": sides.count(1), "farther": sides.count(-1)},
+        "bins": distance_bins(last, groups),
+    }
+
+
+def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
+    """How many images of each group lie in each of `BINS` bins with equally many images."""
+    shares = {f"{i}/{BINS}": i / BINS for i in range(BINS + 1)}
+    edges = torch.stack([*quantiles(distances, shares).values()]).to(distances).tolist()
+    rows = []
+    for low, high in pairwise(edges):
+        inside = (distances >= low) & ((distances <= high) if high == edges[-1] else (distances < high))
+        counts = {name: int((groups[inside] == i).sum()) for i, name in enumerate(GROUPS)}
+        if inside.any():
+            rows.append({"low": low, "high": high, "images": int(inside.sum()), **counts})
+    return rows
+
+
+def draw_layers(by_token: Numbers) -> Figure:
+    """The distance at every layer: the median image and the middle 80%, for each group of tokens."""
+    figure, columns = make_figure(3.4, len(by_token), sharey=True)
+    for axes, (name, bands), colour in zip(columns, by_token.items(), COLOURS, strict=False):
+        layers = range(1, len(bands["median"]) + 1)
+        every = 1 if len(layers) <= 12 else 2 if len(layers) <= 24 else 4
+        axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it stood still")
+        style = {**STUDENT, "color": colour, "label": "student, median image"}
+        band(axes, layers, bands, "low", "median", "high", around="middle 80%", **style)
+        axes.set(title=TOKENS[name], xlabel="layer of the teacher", xticks=layers[every - 1 :: every])
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=9)
+    columns[0].set(ylim=(0, None), ylabel="distance of a token, |x − h|")
+    last, still = (next(iter(by_token.values()))[key][-1] for key in ("median", "standstill"))
+    return finish(figure, f"Distance at the last layer: {signed(last)}, against {signed(still)} without moving")
+
+
+def draw_correctness(teacher: Numbers) -> Figure:
+    """Both distances of every image at the last layer, in strips by who is right (the paper's Fig. 4)."""
+    figure, panels = make_figure(3.8, 2, sharey=True)
+    groups = np.array(teacher["groups"])
+    for axes, (kind, measure) in zip(panels, _kinds(teacher), strict=True):
+        distances, scatter = np.array(measure["distances"], float), np.random.default_rng(0)
+        for i, colour in enumerate(GROUPS.values()):
+            here = distances[groups == i]
+            axes.scatter(here, i + scatter.uniform(-0.3, 0.3, len(here)), s=9, color=colour, alpha=0.6, linewidth=0)
+            if len(here):
+                axes.plot([np.median(here)] * 2, [i - 0.4, i + 0.4], color="black", linewidth=2)
+        axes.set(xlabel=kind)
+        axes.grid(alpha=0.3, axis="x")
+    labels = [f"{name}\n{int((groups == i).sum()):,}" for i, name in enumerate(GROUPS)]
+    panels[0].set_yticks(range(len(GROUPS)), labels=labels)
+    panels[0].invert_yaxis()
+    title = f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
+    return finish(figure, title)
+
+
+def draw_bins(teacher: Numbers) -> Figure:
+    """Shares of who is right by either distance, equally many images in each bar (the paper's Fig. 10)."""
+    figure, panels = make_figure(3.9, 2, sharey=True)
+    for axes, (kind, measure) in zip(panels, _kinds(teacher), strict=True):
+        bins = measure["bins"]
+        base = np.zeros(len(bins))
+        for name, colour in GROUPS.items():
+            shares = np.array([100 * row[name] / row["images"] for row in bins])
+            axes.bar(range(len(bins)), shares, bottom=base, color=colour, label=name, width=0.85)
+            base += shares
+        edges = [bins[0]["low"], *(row["high"] for row in bins)]
+        axes.set_xticks(np.arange(len(edges)) - 0.5, [f"{edge:.3g}" for edge in edges], fontsize=9, rotation=45)
+        axes.set(xlabel=kind, ylim=(0, 100))
+        first, last = (100 * bins[i]["both right"] / bins[i]["images"] for i in (0, -1))
+        axes.set_title(f"both right: {first:.0f}% of the nearest, {last:.0f}% of the farthest", fontsize=10)
+    panels[0].set(ylabel="images (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return finish(figure, f"Who is right, by distance to the teacher at the last layer ({teacher['token']})")
+
+
+def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:
+    """The distance as it is, and as a share of the teacher's norm."""
+    return ("|x(T) − h|", teacher), ("|x(T) − h| / |h|", teacher["relative"])
+
+
+def _nearer(teacher: Numbers) -> str:
+    answers = {1: "yes", 0: "no difference beyond chance", -1: "no, farther"}
+    absolute, relative = teacher["right_is_nearer"], teacher["relative"]["right_is_nearer"]
+    return (
+        "Is it nearer at the last layer where both are right, as the paper claims? "
+        f"By |x − h|: {answers[side_of_chance(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
+        f"image with another). By |x − h| / |h|: {answers[side_of_chance(relative)]} ({relative['value']:.0%}). "
+        f"Chance gives 50% ± {100 * absolute['error']:.1f}."
+    )

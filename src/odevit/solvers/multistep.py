@@ -1,0 +1,134 @@
+"""x' = x + int_t^{t+h} p(s) ds, p through the newest slopes: methods that remember, one evaluation a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from odevit.core.dynamics import Dynamics
+from odevit.core.exponential import phi
+from odevit.core.solver import SOLVERS, FixedStepSolver, History
+
+
+def adams_weights(nodes: Sequence[float], h: float, z: float = 0.0) -> list[float]:
+    """w_j = int_0^h e^{z (1 - s/h)} L_j(s) ds, L_j the Lagrange polynomial that is 1 at node j and 0 at the others.
+
+    Nodes are times relative to the beginning of the step, so that steps may have any lengths. With z = 0 and equal
+    steps these are the weights of Adams and Bashforth, h (3/2, -1/2) and h (23/12, -16/12, 5/12).
+    """
+    # int_0^h e^{z (1 - s/h)} s^k ds = h^{k+1} k! phi_{k+1}(z)
+    moments = [h ** (k + 1) * math.factorial(k) * phi(k + 1, z) for k in range(len(nodes))]
+    weights = []
+    for j, own in enumerate(nodes):
+        polynomial = [1.0]  # the coefficients of L_j, the constant one first
+        for i, other in enumerate(nodes):
+            if i != j:
+                lower, upper = [0.0, *polynomial], [*polynomial, 0.0]
+                polynomial = [(a - other * b) / (own - other) for a, b in zip(lower, upper, strict=True)]
+        weights.append(sum(a * b for a, b in zip(polynomial, moments, strict=True)))
+    return weights
+
+
+class Multistep(FixedStepSolver):
+    """x_{n+1} = x_n + sum_j w_j f(x_{n-j}, t_{n-j}): the slopes of earlier steps instead of further evaluations.
+
+    A step without a past is Heun's: it makes two evaluations and hands on the first. That is enough to begin the method
+    of order 3 as well: its second step uses the two slopes that there are, and two steps with errors of h^3 leave the
+    order of the whole as it is. Where the field jumps or turns a corner, what was before says nothing of what comes,
+    and the method begins again. Whoever takes one step at a time, to analyse it, takes the one without a past.
+    """
+
+    restart = 1
+    solves_leak: ClassVar[bool] = False
+    interval: ClassVar[float]
+    """z, when every step h < z / |lambda| is stable, lambda real and negative."""
+
+    def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
+        """A step without a past."""
+        return self.advance(dynamics, x, t, h)[0]
+
+    def advance(
+        self, dynamics: Dynamics, x: Tensor, t: float, h: float, history: History = ()
+    ) -> tuple[Tensor, History]:
+        points: History = ((t, self.slope(dynamics, x, t)), *history[: self.order - 1])
+        after = self._integrate(dynamics, x, t, h, points)
+        if not history:
+            after = self._integrate(dynamics, x, t, h, (*points, (t + h, self.slope(dynamics, after, t + h))))
+        return after, points[: self.order - 1]
+
+    def _integrate(self, dynamics: Dynamics, x: Tensor, t: float, h: float, points: History) -> Tensor:
+        weights = adams_weights([time - t for time, _ in points], h, self.rate(dynamics) * h)
+        after = self.drift(dynamics, x, h)
+        for weight, (_, slope) in zip(weights, points, strict=True):
+            after = torch.add(after, slope, alpha=weight)
+        return after
+
+    def slope(self, dynamics: Dynamics, x: Tensor, t: float) -> Tensor:
+        """What is remembered of an evaluation."""
+        return dynamics(x, t)
+
+    def rate(self, dynamics: Dynamics) -> float:
+        """The rate of the linear part that is solved exactly."""
+        return 0.0
+
+    def drift(self, dynamics: Dynamics, x: Tensor, h: float) -> Tensor:
+        """Where that part alone would lead."""
+        return x
+
+    def evaluations(self, components: int) -> int:
+        return 1
+
+
+class ExponentialMultistep(Multistep):
+    """x_{n+1} = x0 + e^{-leak h} (x_n - x0) + sum_j w_j N(x_{n-j}, t_{n-j}): the leak solved exactly.
+
+    The exponential time differencing methods ETD2 and ETD3 of Cox and Matthews (2002), for steps of any lengths.
+    Without a leak they are those of Adams and Bashforth.
+    """
+
+    solves_leak = True
+
+    def slope(self, dynamics: Dynamics, x: Tensor, t: float) -> Tensor:
+        return dynamics.forcing(x, t)
+
+    def rate(self, dynamics: Dynamics) -> float:
+        return -dynamics.leak
+
+    def drift(self, dynamics: Dynamics, x: Tensor, h: float) -> Tensor:
+        return dynamics.relax(x, h)
+
+
+@SOLVERS.register("ab2")
+class AdamsBashforth2(Multistep):
+    """x' = x + h (3/2 f_n - 1/2 f_{n-1}). Order 2, one evaluation after the first step."""
+
+    order = 2
+    interval = 1.0
+
+
+@SOLVERS.register("ab3")
+class AdamsBashforth3(Multistep):
+    """x' = x + h (23/12 f_n - 16/12 f_{n-1} + 5/12 f_{n-2}). Order 3, one evaluation after the first step."""
+
+    order = 3
+    interval = 6 / 11
+
+
+@SOLVERS.register("etd_ab2")
+class ExponentialAdams2(ExponentialMultistep):
+    """x' = x0 + e^{-leak h} (x - x0) + h (phi_1 + phi_2) N_n - h phi_2 N_{n-1}. Order 2, one evaluation."""
+
+    order = 2
+    interval = 1.0
+
+
+@SOLVERS.register("etd_ab3")
+class ExponentialAdams3(ExponentialMultistep):
+    """N extrapolated by a parabola through its last three values. Order 3, one evaluation."""
+
+    order = 3
+    interval = 6 / 11

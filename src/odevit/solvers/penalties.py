@@ -1,0 +1,61 @@
+"""R = 1/T int_0^T r(x, x', P) dt + q(x(T)): costs of a trajectory, added up while it is integrated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from odevit.core.dynamics import Dynamics
+from odevit.registry import Registry
+from odevit.tokens import AttentionMap
+
+PENALTIES: Registry[type[Penalty]] = Registry("penalty")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as a penalty sees it, with gradient: it began at t and was h long. Gone when the next one begins."""
+
+    dynamics: Dynamics
+    t: float
+    h: float
+    before: Tensor
+    after: Tensor
+    attentions: tuple[AttentionMap, ...]
+
+    @property
+    def velocity(self) -> Tensor:
+        """(x_{n+1} - x_n) / h, the mean velocity over the step."""
+        return (self.after - self.before) / self.h
+
+
+class Penalty:
+    """1/T int r dt + q(x(T)): a subclass has a running cost r, a terminal cost q, or both.
+
+    A new one is a dataclass in one file with `@PENALTIES.register(name)`; its fields become options of the recipes.
+    """
+
+    needs_attentions: ClassVar[bool] = False
+    """Whether it looks at attention maps; they cost the fused kernel, so they are made only when needed."""
+    draws_noise: ClassVar[bool] = False
+    """Whether its running cost draws random numbers, which a recomputed step must draw again."""
+
+    def running(self, step: Step) -> Tensor:
+        """r: the cost of one step per unit of time. The loop takes the mean, so that N does not matter."""
+        raise NotImplementedError(f"{type(self).__name__} has no running cost")
+
+    def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
+        """q: what the last state costs, where the trajectory ended at the time t."""
+        raise NotImplementedError(f"{type(self).__name__} has no terminal cost")
+
+    @classmethod
+    def is_running(cls) -> bool:
+        """Whether it has a cost along the way."""
+        return cls.running is not Penalty.running
+
+    @classmethod
+    def is_terminal(cls) -> bool:
+        """Whether it has a cost at the end; that takes a field to go on from there."""
+        return cls.terminal is not Penalty.terminal

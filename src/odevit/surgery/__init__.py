@@ -1,0 +1,1 @@
+"""A pretrained ViT whose blocks become an equation: the student."""

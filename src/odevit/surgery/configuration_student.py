@@ -1,0 +1,217 @@
+"""The one description of a student: its equation, and the ViT that the equation was put into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig
+
+from odevit.core.attention import ATTENTIONS
+from odevit.core.configuration_equation import FINEST, WIDEST, EquationConfig
+from odevit.core.depth import DEPTHS
+from odevit.core.field import VectorField
+from odevit.core.solver_config import MOST_STEPS
+from odevit.errors import LONGEST, ConfigError, Expected, integer, real, unknown_name
+from odevit.hf.processor import PixelStatistics
+from odevit.surgery.block_adapter import block_spec
+from odevit.surgery.vit_spec import VitSpec
+
+PIXEL_FIELDS = ("image_size", "num_channels", "image_mean", "image_std")
+TEACHERS_FIELDS = ("base", "base_config", "anatomy", "original_parameters", *PIXEL_FIELDS)
+"""What the teacher decides."""
+INHERITED = ("mlp_ratio", "attention", "norm", "bias", "activation", "gated", "qk_norm", "rope_theta")
+"""What the teacher's blocks decide where nothing else was asked for."""
+
+
+class OdeStudentConfig(EquationConfig):
+    """Everything that defines the equation in the place of a teacher's blocks. None means: as the teacher has it.
+
+    Args:
+        steps: how many lead to T; None is one for each of the teacher's blocks.
+        horizon: T, the length of the trajectory; None is the number of the teacher's blocks, so that one unit of time
+            is one block.
+        hidden_size: width of the student's state; one that differs from the teacher's adds linear maps in and out.
+        mlp_ratio, attention, attention_options, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise
+            the teacher's, as far as a field can have them.
+        vector_knots: a number, None, or "blocks": as many as the teacher has blocks, where that is more than `knots`.
+            `vector_blend` is of those, and means nothing without them.
+        positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
+            that get their positions inside attention where the field does not.
+        registers: learned tokens of the student's own, which its teacher does not have: they go through the equation
+            behind the teacher's tokens and are dropped when it ends. The paper's students have 10.
+        init: `average` (the field starts as means of the teacher's blocks, one for every knot of its weights; needs
+            equal shapes), `spectral` (every projection starts with spectral norm 1), or `auto`: `average` for a field
+            with knots whose shapes are the teacher's, else `spectral`. `inherit` does so for a field without knots too,
+            which then starts far from its teacher and has to learn each layer by itself first.
+        base, base_config, anatomy, original_parameters: the ViT that was operated on, filled in by `get_ode_model`:
+            its library, class and arguments, its own configuration, where its blocks stood, and its size.
+        image_size, num_channels, image_mean, image_std: of the images it takes, filled in likewise.
+
+    The other arguments of the equation are those of `EquationConfig`.
+    """
+
+    model_type = "odevit_student"
+    auto_classes = {  # noqa: RUF012
+        "AutoConfig": "OdeStudentConfig",
+        "AutoModel": "OdeStudent",
+        "AutoModelForImageClassification": "OdeStudent",
+    }
+    sub_configs = {"base_config": AutoConfig}  # noqa: RUF012 (Hugging Face expects a dictionary)
+
+    num_attention_heads: int | None = None
+    mlp_ratio: float | None = None
+    attention: str | None = None
+    norm: str | None = None
+    leak: float = 0.0
+    vector_knots: int | str | None = None  # type: ignore[assignment]
+    bias: bool | None = None
+    activation: str | None = None
+    gated: bool | None = None
+    qk_norm: bool | None = None
+    rope_theta: float | None = None
+    solver: str = "lie_trotter"
+    steps: int | None = None  # type: ignore[assignment]
+    horizon: float | None = None
+    positions: bool | str = "auto"
+    registers: int = 0
+    init: str = "auto"
+    base: dict[str, Any] | None = None
+    base_config: dict[str, Any] | PreTrainedConfig | None = None
+    anatomy: dict[str, Any] | None = None
+    original_parameters: int = 0
+    image_size: int | list[int] | None = None
+    num_channels: int = 3
+    image_mean: list[float] | None = None
+    image_std: list[float] | None = None
+
+    choices: ClassVar[dict[str, Collection[str]]] = {
+        **EquationConfig.choices,
+        "init": ("auto", "inherit", "spectral", "average"),
+    }
+    inherited: ClassVar[tuple[str, ...]] = INHERITED
+    rules: ClassVar[dict[str, Expected]] = {
+        **EquationConfig.rules,
+        "steps": integer(1, MOST_STEPS, optional=True),
+        "mlp_ratio": real(above=0, most=1024, optional=True),
+        "hidden_size": integer(2, WIDEST, optional=True),
+        "num_attention_heads": integer(1, WIDEST, optional=True),
+        "horizon": real(above=0, most=LONGEST, optional=True),
+        "vector_knots": Expected(
+            f"{integer(2, MOST_STEPS).wanted}, or 'blocks'",
+            lambda v: v == "blocks" or integer(2, MOST_STEPS, optional=True).fine(v),
+        ),
+        "registers": integer(0, FINEST),
+        "positions": Expected("True, False or 'auto'", lambda v: isinstance(v, bool) or v == "auto"),
+    }
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if isinstance(self.base_config, dict):
+            self.base_config = AutoConfig.for_model(**self.base_config)
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def equation_fields(cls) -> dict[str, Any]:
+        """What can be asked of a student, with the defaults: everything but what the teacher decides."""
+        return {name: getattr(cls, name) for name in cls.own_fields() if name not in TEACHERS_FIELDS}
+
+    def changed(self, **overrides: Any) -> OdeStudentConfig:
+        """The same configuration with some values replaced; unknown names are refused with the nearest known one."""
+        if not overrides:
+            return self
+        unknown = [unknown_name("key", name, self.own_fields()) for name in overrides if name not in self.own_fields()]
+        if unknown:
+            raise ConfigError("OdeStudentConfig", unknown)
+        return type(self)(**{name: getattr(self, name) for name in self.own_fields()} | overrides)
+
+    def completed(
+        self,
+        vit: nn.Module,
+        anatomy: VitSpec,
+        base: dict[str, Any],
+        base_config: PreTrainedConfig | None,
+        statistics: PixelStatistics | None,
+    ) -> OdeStudentConfig:
+        """The configuration for a ViT: its shapes, how to build it, its size, its classes and its pixels."""
+        heads = self.num_attention_heads or anatomy.heads
+        if heads is None:
+            raise ConfigError(
+                "OdeStudentConfig",
+                ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
+            )
+        blocks, steps = self._of_blocks(vit, anatomy, heads), self.steps or anatomy.blocks
+        placed = anatomy.rotary and not blocks["rope_theta"]
+        vectors = self._vector_knots(anatomy.blocks, steps)
+        values: dict[str, Any] = blocks | {
+            "steps": steps,
+            "vector_knots": vectors,
+            "vector_blend": None if vectors is None else self.vector_blend,
+            "horizon": self.horizon or float(anatomy.blocks),
+            "hidden_size": self.hidden_size or anatomy.width,
+            "num_attention_heads": heads,
+            "norm_eps": self.norm_eps or anatomy.eps or 1e-6,
+            "positions": placed if self.positions == "auto" else self.positions,
+            "base": base,
+            "base_config": base_config,
+            "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},
+            "original_parameters": sum(parameter.numel() for parameter in vit.parameters()),
+            "image_size": anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
+            "num_channels": anatomy.channels,
+        }
+        if statistics is not None:
+            values |= {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
+        config = self.changed(**values)
+        if anatomy.labels is not None:
+            config.num_labels = anatomy.labels
+            names = getattr(getattr(vit, "config", None), "id2label", None) or {}
+            if len(names) == anatomy.labels:
+                config.id2label = {int(number): str(name) for number, name in names.items()}
+                config.label2id = {name: number for number, name in config.id2label.items()}
+        return config
+
+    def _of_blocks(self, vit: nn.Module, anatomy: VitSpec, heads: int) -> dict[str, Any]:
+        """What a block of the teacher decides where nothing else was asked for."""
+        block = anatomy.where.blocks(vit)[0]
+        theirs = block_spec(block)
+        attention, options = self.attention or theirs.attention, self.attention_options
+        if options is None and attention == theirs.attention and isinstance(block, VectorField):
+            options = getattr(getattr(vit, "config", None), "attention_options", None)
+        able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
+        turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
+        traits: dict[str, Any] = {
+            "attention": attention,
+            "attention_options": options,
+            "mlp_ratio": theirs.mlp_ratio or 4.0,
+            "norm": theirs.norm or "layer",
+            "bias": theirs.bias,
+            "activation": theirs.activation or "gelu",
+            "gated": theirs.gated,
+            "qk_norm": able and theirs.qk_norm,
+            "rope_theta": (turns and anatomy.theta) or 0.0,
+        }
+        return traits | {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
+
+    def _vector_knots(self, blocks: int, steps: int) -> int | None:
+        """How many knots the vectors have; more knots than the teacher has blocks are refused."""
+        vectors = self.vector_knots
+        if vectors == "blocks":
+            most = min(blocks, steps)
+            vectors = most if most > self.knots and self.rank is None else None
+        many = {"knots": self.knots, "vector_knots": vectors}
+        problems = [
+            f"{name}={count}, but the teacher has {blocks} blocks; expected no more knots than blocks"
+            for name, count in many.items()
+            if isinstance(count, int) and count > blocks
+        ]
+        if problems:
+            raise ConfigError("OdeStudentConfig", problems)
+        return None if vectors is None else int(vectors)
+
+    def problems(self) -> list[str]:
+        problems = super().problems()
+        if self.depth in DEPTHS and not DEPTHS[self.depth].has_trajectory:
+            able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)
+            problems.append(f"depth={self.depth!r}; a student follows its teacher along a trajectory, expected {able}")
+        return problems or self.head_problems()

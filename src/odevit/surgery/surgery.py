@@ -1,0 +1,115 @@
+"""blocks -> dx/dt = f(x): a pretrained ViT becomes a student whose depth is an equation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from odevit.core.field import VectorField
+from odevit.core.projection import Projection, spectral_
+from odevit.errors import ConfigError, OdeVitWarning
+from odevit.hf.processor import find_processor, statistics_of
+from odevit.surgery.block_adapter import block_spec
+from odevit.surgery.configuration_student import TEACHERS_FIELDS, OdeStudentConfig
+from odevit.surgery.encoder import BlockBridge, DepthBridge
+from odevit.surgery.modeling_student import OdeStudent
+from odevit.surgery.serialization import describe
+from odevit.surgery.vit_spec import VitSpec, fit_to_processor, inspect_vit
+from odevit.surgery.weight_init import differences, distance_of_a_copy, inherit
+from odevit.time_varying.knots import KnottedField
+
+AWAY = 0.01
+"""How far a block and its copy in a field may be apart before it is said, as a share of what the block does.
+
+Times thirty for a teacher in half precision, whose states are rounded to a few parts in a thousand of their own size.
+"""
+
+
+def get_ode_model(
+    vit: nn.Module, config: OdeStudentConfig | None = None, *, anatomy: VitSpec | None = None, **overrides: Any
+) -> OdeStudent:
+    """A student of `vit`: a copy of it whose list of blocks is one vector field and its integration.
+
+    The given model stays as it was, and nothing is shared with it. In the copy everything but the equation is frozen.
+
+    Args:
+        vit: a Vision Transformer of transformers (ViT, DINO, DeiT, DINOv2, DINOv3, CLIP's and SigLIP's vision
+            models), of timm, or our own with depth="stacked". Others work when their blocks can be found.
+        config: the equation; the defaults are one Lie-Trotter step of length 1 for each of its blocks.
+        anatomy: of `vit`, when it was examined already.
+        overrides: values that replace parts of `config`.
+    """
+    if isinstance(vit, OdeStudent) or any(isinstance(part, BlockBridge | DepthBridge) for part in vit.modules()):
+        raise ValueError(
+            f"this {type(vit).__name__} was operated on already: its depth is an equation. "
+            "Call .unload() on the student and pass what it gives"
+        )
+    if taken := [name for name in overrides if name in TEACHERS_FIELDS and name not in ("image_mean", "image_std")]:
+        raise ConfigError("get_ode_model", [f"{name} is the teacher's, as it is; leave it out" for name in taken])
+    config = (config or OdeStudentConfig()).changed(**overrides)
+    model = copy.deepcopy(vit).eval().requires_grad_(False)
+    processor = find_processor(str(getattr(vit, "name_or_path", "")), model)
+    anatomy = fit_to_processor(inspect_vit(model), model, processor) if anatomy is None else anatomy
+    blocks = anatomy.where.blocks(model)
+    base, base_config = describe(model)
+    statistics = None if processor is None else statistics_of(processor)
+    config = config.completed(model, anatomy, base, base_config, statistics)
+    config.init = settled(config, model, anatomy)
+    student = OdeStudent(config, model)
+    if config.init == "average":
+        inherit(student.field, blocks, config)
+    else:
+        initialise_spectral(student.field)
+    # The precision stays float32 whatever the frozen parts have: only the equation is trained.
+    student.encoder.to(next(blocks[0].parameters()).device)
+    student.remember(vit, processor)
+    return student.train(vit.training)
+
+
+def initialise_spectral(field: VectorField | KnottedField) -> None:
+    """Every projection with spectral norm 1, every bias 0, all knots as the first."""
+    for module in field.modules():
+        if isinstance(module, Projection):
+            spectral_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    if isinstance(field, KnottedField):
+        field.tie_knots()
+
+
+def settled(config: OdeStudentConfig, model: nn.Module, anatomy: VitSpec) -> str:
+    """How the field is to start: `average`, as far as the teacher's blocks can be copied, or `spectral`.
+
+    What a copy gives up is said in a warning.
+
+    Raises:
+        ConfigError: for init="average" and blocks that differ from the field, with everything that differs.
+    """
+    moves = config.knots > 1 or config.vector_knots is not None
+    if config.init == "spectral" or (config.init == "auto" and not moves):
+        return "spectral"
+    blocks = anatomy.where.blocks(model)
+    problems = differences(blocks, config, anatomy)
+    if problems and config.init == "average":
+        raise ConfigError("init='average'", [*problems, "or pass init='spectral', which needs nothing of the teacher"])
+    if problems:
+        warnings.warn(f"the field starts without its teacher's weights: {'; '.join(problems)}", OdeVitWarning, 3)
+        return "spectral"
+    away = distance_of_a_copy(model, anatomy, config)
+    reasons = list(block_spec(blocks[0]).lacking)
+    if anatomy.rotary and not config.rope_theta:
+        reasons.append("its positions stand in attention, those of the field do not")
+    exact = next(blocks[0].parameters()).dtype in (torch.float32, torch.float64)
+    if reasons or not away < AWAY * (1 if exact else 30):
+        why = "; ".join(reasons) or "the blocks compute something that no field does"
+        warnings.warn(
+            f"the field starts near its teacher, but a block and its copy differ by {away:.0%} of what the block does: "
+            f"{why}",
+            OdeVitWarning,
+            3,
+        )
+    return "average"

@@ -1,0 +1,98 @@
+"""image -> h_0 -> block_1, ..., block_L -> head -> logits: a ViT that was not operated on, asked as any model is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn
+
+from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
+
+from odevit.core.depth import Depth, refuse
+from odevit.core.image_model import ImageModel
+from odevit.core.solution import Solution, Stats
+from odevit.core.solver import Solver
+from odevit.core.solver_config import SolverConfig
+from odevit.hf.processor import PixelStatistics, statistics_of
+from odevit.surgery.vit_spec import VitSpec, answer_of
+from odevit.tokens import Logits, Pixels, Tokens
+
+
+class OrdinaryViT(ImageModel):
+    """logits = head(block_L(... block_1(h_0))): what it answers and what that costs; it has no trajectory.
+
+    Args:
+        model: a classifier of transformers.
+        anatomy: of the model.
+        processor: its image processor, if it has one.
+        statistics: of the pixels it is trained with, if it has none.
+    """
+
+    depth: Blocks
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        anatomy: VitSpec,
+        processor: BaseImageProcessor | None,
+        statistics: PixelStatistics | None = None,
+    ) -> None:
+        super().__init__()
+        if anatomy.labels is None:
+            raise ValueError(
+                f"this is a {type(model).__name__} without a classification head; give it one for your data first: "
+                "odevit train teacher=FOLDER head_only=true data=DATA"
+            )
+        self.model, self.processor = model, processor
+        statistics = statistics if processor is None else statistics_of(processor)
+        self.depth = Blocks(anatomy.blocks)
+        self.config = copy.deepcopy(model.config)
+        pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
+        for name, value in {"image_mean": None, "image_std": None, **pixels}.items():
+            setattr(self.config, name, value)
+        self.config.image_size, self.config.num_channels = anatomy.size, anatomy.channels
+
+    @property
+    def image_processor(self) -> BaseImageProcessor:
+        return self.processor or super().image_processor
+
+    def forward(self, pixel_values: Pixels, solver_config: SolverConfig | None = None) -> Logits:
+        """Its logits; there is no way to choose."""
+        return self.ask(pixel_values, solver_config)[0]
+
+    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
+        """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
+        self.depth.check(solver_config=solver_config, **options)
+        logits = answer_of(self.model, self.model(pixels)).logits
+        assert logits is not None  # it has a head
+        return logits, Solution(
+            logits, self.solver_config.horizon, Stats(nfe=self.solver_config.steps, steps=self.solver_config.steps)
+        )
+
+    def embed(self, *_: Any, **__: Any) -> NoReturn:
+        """Whatever a trajectory would be asked is refused, in the words of `field`."""
+        raise ValueError(f"not reached: {self.field}")
+
+    readout = readout_weights = layout = embed
+
+
+class Blocks(Depth):
+    """h_l = block_l(h_{l-1}): the depth of somebody else's ViT, which can be counted, but not integrated."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(NotImplemented, SolverConfig("lie_trotter", count, float(count)))
+
+    def resolve(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> SolverConfig | None:
+        self.check(solver=solver, steps=steps, horizon=horizon)
+        return None
+
+    def check(self, **given: object) -> None:
+        """Refuse whatever is asked of an equation."""
+        asked = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        refuse("a ViT", [f"{words} was given, but {self.describe()} are no equation; leave it out" for words in asked])
+
+    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+        raise ValueError(f"{self.describe()} are asked for logits, not for states; call ask(pixels)")
+
+    def describe(self) -> str:
+        return f"{self.solver_config.steps} blocks"

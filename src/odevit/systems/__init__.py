@@ -1,0 +1,9 @@
+"""The family: what depth means beside an ODE."""
+
+from odevit.systems.dense import DenseDepth as DenseDepth
+from odevit.systems.equilibrium import EquilibriumDepth as EquilibriumDepth
+from odevit.systems.recurrent import RecurrentDepth as RecurrentDepth
+from odevit.systems.recursions import RecursionsDepth as RecursionsDepth
+from odevit.systems.stacked import StackedDepth as StackedDepth
+from odevit.systems.tied import TiedDepth as TiedDepth
+from odevit.systems.universal import UniversalDepth as UniversalDepth

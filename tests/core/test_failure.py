@@ -1,0 +1,96 @@
+"""An integration that failed is never handed out as if it were an answer."""
+
+import warnings
+
+import pytest
+import torch
+
+from odevit import OdeViTForImageClassification, get_ode_model
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError, IntegrationError, IntegrationWarning
+from odevit.solvers.adaptive import Tsit5
+from tests.tiny import tiny_config, tiny_images, tiny_model
+
+GIVES_UP = {"way": SolverConfig(Tsit5(max_steps=1), 1, 5.0)}
+LABELS = torch.tensor([0, 1, 2])
+
+
+def exploding():
+    """Finite weights, an infinite state: without a leak nothing holds it."""
+    model = tiny_model(leak=0.0, residual_scale=1.0)
+    with torch.no_grad():
+        for branch in model.depth.field.components.values():
+            branch.residual_scale.fill_(torch.finfo(torch.float32).max)
+    return model
+
+
+def student():
+    return get_ode_model(tiny_model(depth="stacked", leak=0.0, steps=2))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (tiny_model, GIVES_UP, "after max_steps = 1"),
+        (lambda: student().eval(), GIVES_UP, "after max_steps = 1"),
+        (exploding, {}, "is not finite"),
+        (lambda: tiny_model(leak=0.0), {"depth": "equilibrium", "steps": 2}, "No rest point"),
+    ],
+)
+def test_one_warning_in_evaluation_or_an_error_if_asked(make, options, words):
+    model, images = make(), tiny_images()
+    with pytest.warns(IntegrationWarning, match=words) as caught:
+        output = model(images, **options)
+    assert len(caught) == 1, "one for the whole batch"
+    assert words in output.trajectory.status
+    with pytest.raises(IntegrationError, match=words):
+        model(images, on_failure="raise", **options)
+    model.config.on_failure = "raise"
+    with pytest.raises(IntegrationError, match=words):
+        model(images, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(images, on_failure="ignore", **options)
+
+
+def test_an_error_in_training():
+    for model, options in ((tiny_model(), GIVES_UP), (exploding(), {}), (student(), GIVES_UP)):
+        with pytest.raises(IntegrationError, match="lower the learning rate"):
+            model.train()(tiny_images(), labels=LABELS, **options)
+    with pytest.warns(IntegrationWarning):
+        exploding().train()(tiny_images(), labels=LABELS, on_failure="warn")
+
+
+def test_what_succeeds_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IntegrationWarning)
+        tiny_model()(tiny_images())
+        tiny_model().train()(tiny_images(), labels=LABELS)
+
+
+def test_on_failure_is_saved_and_misspelling_it_is_an_error(tmp_path):
+    tiny_model(on_failure="raise").save_pretrained(tmp_path)
+    assert OdeViTForImageClassification.from_pretrained(tmp_path).config.on_failure == "raise"
+    with pytest.raises(ConfigError, match="on_failure='rise'; expected one of raise, warn, ignore"):
+        tiny_config(on_failure="rise")
+    with pytest.raises(ValueError, match="on_failure='rise'"):
+        tiny_model()(tiny_images(), on_failure="rise")
+
+
+def test_nobody_looks_where_looking_breaks_a_graph():
+    """A compiled graph is whole, and within vmap there are no numbers to look at."""
+    model, images = exploding(), tiny_images()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IntegrationWarning)
+        torch.compile(model, backend="eager", fullgraph=True)(images)
+        torch.export.export(model, (images,))
+        torch.vmap(lambda image: model(image[None]).logits[0])(images)
+
+
+def test_a_half_precision_model_integrates_adaptively():
+    """Its error in tolerances used to overflow: a thousand steps of length NaN, and x(0) for an answer."""
+    model, images = tiny_model(horizon=6.0, solver="tsit5"), tiny_images()
+    expected = model(images).logits
+    output = model.half()(images, on_failure="raise")
+    assert output.stats.rejected < output.stats.steps < 1000
+    assert (output.logits - expected).abs().max() < 50 * torch.finfo(torch.float16).eps * expected.abs().max()

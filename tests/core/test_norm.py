@@ -1,0 +1,27 @@
+"""Norms are their formulas; which of them bound their output decides about the attractor."""
+
+import pytest
+import torch
+
+from odevit.core.norm import NORMS, CenterNorm
+
+
+def test_center_norm_is_linear_with_spectral_norm_d_over_d_minus_one():
+    norm = CenterNorm(8).double()
+    matrix = norm(torch.eye(8, dtype=torch.float64))
+    assert torch.linalg.matrix_norm(matrix, ord=2).item() == pytest.approx(8 / 7)
+    torch.testing.assert_close(matrix.sum(-1), torch.zeros(8, dtype=torch.float64))
+
+
+def test_rms_norm():
+    x = torch.randn(3, 8, dtype=torch.float64)
+    torch.testing.assert_close(
+        NORMS["rms"](8).double()(x), x / x.square().mean(-1, keepdim=True).sqrt(), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("name", "bounded"), [("layer", True), ("rms", True), ("center", False)])
+def test_which_norms_bound_their_output(name, bounded):
+    norm = NORMS[name](16)
+    sizes = [norm(scale * torch.randn(64, 16)).norm(dim=-1).max().item() for scale in (1.0, 1e4)]
+    assert (sizes[1] < 2 * sizes[0]) == bounded

@@ -1,0 +1,100 @@
+"""Attention asks its projections, whatever was made of them: adapters, quantised layers, weights kept elsewhere."""
+
+import copy
+
+import pytest
+import torch
+from accelerate import disk_offload
+from torch import nn
+
+from odevit.core.attention import ATTENTIONS
+from odevit.core.field import VectorField
+from odevit.core.projection import Projection
+from tests.tiny import tiny_images, tiny_model
+
+KINDS = sorted(ATTENTIONS)
+
+
+class Adapted(nn.Module):
+    """y = W x + B A x, the adapter beside the weight as peft has it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.base = linear
+        self.down = nn.Linear(linear.in_features, 2, bias=False)
+        self.up = nn.Linear(2, linear.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+    def merged(self):
+        linear = copy.deepcopy(self.base)
+        linear.weight.data += self.up.weight @ self.down.weight
+        return linear
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_an_adapter_changes_nothing(kind):
+    field = VectorField(32, 4, attention=kind).double().eval()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    alone = field(x)
+    for name, part in list(field.attention.named_children()):
+        if isinstance(part, Projection):
+            setattr(field.attention, name, Adapted(part).double())
+    beside = field(x)
+    for name, part in list(field.attention.named_children()):
+        if isinstance(part, Adapted):
+            setattr(field.attention, name, part.merged())
+    torch.testing.assert_close(field(x), beside, rtol=1e-10, atol=1e-10)
+    assert (beside - alone).abs().max() > 1e-3 * alone.abs().max(), "the adapter does something"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_on_disk_give_the_same_answer_every_time(kind, tmp_path):
+    model, images = tiny_model(attention=kind), tiny_images()
+    with torch.no_grad():
+        expected = model(images).logits
+        disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+        assert all(parameter.is_meta for parameter in model.depth.parameters())
+        for _ in range(2):
+            torch.testing.assert_close(model(images).logits, expected)
+
+
+def test_weights_that_move_in_time_are_not_offloaded(tmp_path):
+    """A copy of a module with other weights would run the forward of the original, with the original's."""
+    model = tiny_model(knots=2)
+    disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    with pytest.raises(ValueError, match="Load the model whole"), torch.no_grad():
+        model(tiny_images(), steps=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dynamic_quantisation_reaches_the_field(kind):
+    if "qnnpack" not in torch.backends.quantized.supported_engines and torch.backends.quantized.engine == "none":
+        pytest.skip("this build of torch has no quantised kernels")
+    model, images = tiny_model(attention=kind), tiny_images()
+    count = sum(isinstance(module, Projection) for module in model.modules())
+    quantised = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
+    reached = [m for m in quantised.depth.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
+    assert len(reached) == count > 0
+    with torch.no_grad():
+        expected = model(images).logits
+        assert (quantised(images).logits - expected).abs().max() < 0.1 * expected.abs().max(), "8 bits, a few layers"
+
+
+def test_quantised_weights_stand_still_or_jump():
+    """Packed numbers have nothing between them: what would be blended is refused, what only jumps is computed."""
+    if torch.backends.quantized.engine == "none":
+        pytest.skip("this build of torch has no quantised kernels")
+    images = tiny_images()
+
+    def quantised(**settings):
+        model = tiny_model(steps=4, **settings)
+        return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8), model
+
+    with torch.no_grad():
+        for settings in ({"knots": 2}, {"knots": 3, "rank": 2}):
+            with pytest.raises(ValueError, match="are packed and cannot be blended; quantise a field with knots=1"):
+                quantised(**settings)[0](images)
+        found, model = (each(images).logits for each in quantised(knots=3, blend="constant"))
+        assert (found - model).abs().max() < 0.1 * model.abs().max()

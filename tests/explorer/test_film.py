@@ -1,0 +1,322 @@
+"""A film has the frames it should have, shows what the story says, and destroys nothing."""
+
+import json
+import shutil
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageColor
+from transformers import ViTImageProcessorPil
+
+from odevit.explorer import film
+from odevit.explorer.film import explore
+from odevit.explorer.frame_data import tell
+from odevit.explorer.frames import LEADERS, Frames, answer, draw_strip, enlarged
+from odevit.plotting import outline
+from odevit.surgery.configuration_student import OdeStudentConfig
+from odevit.surgery.surgery import get_ode_model
+from tests.explorer.test_story import picture
+from tests.tiny import tiny_model
+from tests.zoo import make
+
+CAT, LAST = shutil.which("cat"), "for last; do :; done"
+"""For scripts without a PATH: copy what comes in, and find the last argument."""
+
+
+@pytest.fixture
+def model(tmp_path):
+    tiny_model(steps=3, horizon=1.5).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def image(tmp_path):
+    picture().save(tmp_path / "noise.png")
+    return tmp_path / "noise.png"
+
+
+@pytest.fixture
+def no_ffmpeg(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+
+
+def frames_of(path):
+    with Image.open(path) as gif:
+        for n in range(gif.n_frames):
+            gif.seek(n)
+            yield gif.convert("RGB")
+
+
+def story_of(**overrides):
+    return tell(tiny_model(**{"steps": 3, **overrides}), picture(), "noise")
+
+
+def with_a_teacher(story):
+    """The story with three layers beside it, at 0, 1/4 and 1/2 of its horizon."""
+    starts = tuple(share * story.horizon for share in (0.0, 0.25, 0.5))
+    return replace(story, layers=torch.rand(3, *story.attention.shape[1:]), starts=starts)
+
+
+def fake_ffmpeg(folder, script):
+    """A program of that name: what is tested is how it is called and what is made of its answer."""
+    folder.mkdir()
+    program = folder / "ffmpeg"
+    program.write_text(f"#!{shutil.which('sh')}\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def test_a_film_has_ten_frames_a_second_that_differ_in_time(model, image, tmp_path, no_ffmpeg):
+    gif, png = explore([image], model=model, out=tmp_path / "out", seconds=0.8)
+    frames = list(frames_of(gif))
+    assert len(frames) == 8
+    assert len({frame.size for frame in frames}) == 1
+    assert len({frame.tobytes() for frame in frames}) == 8
+    assert gif.stat().st_size < film.GIF_LIMIT
+    with Image.open(gif) as opened, Image.open(png) as strip:
+        assert opened.info["duration"] == 100
+        assert strip.format == "PNG"
+
+
+def test_without_ffmpeg_there_is_a_gif_and_a_line_that_says_so(model, image, tmp_path, no_ffmpeg, capsys):
+    written = explore([image], model=model, out=tmp_path / "out", seconds=0.2)
+    assert [path.name for path in written] == ["noise.gif", "noise.png"]
+    assert all(path.exists() for path in written)
+    assert "no ffmpeg on the PATH" in capsys.readouterr().out
+
+
+def test_with_ffmpeg_every_pixel_of_every_frame_is_handed_to_it(tmp_path, monkeypatch):
+    script = f'{CAT} > {tmp_path}/raw; echo "$@" > {tmp_path}/words; {LAST}; echo film > "$last"'
+    monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
+    frames = [Image.fromarray(noise.numpy()) for noise in torch.randint(0, 256, (3, 40, 60, 3), dtype=torch.uint8)]
+    film.write_mp4(frames, tmp_path / "x.mp4")
+    received = np.fromfile(tmp_path / "raw", dtype=np.uint8).reshape(3, 40, 60, 4)
+    assert np.array_equal(received[..., :3], np.stack([np.asarray(frame) for frame in frames]))
+    words = (tmp_path / "words").read_text()
+    for expected in ("-s 60x40", "h264", "-pix_fmt yuv420p", "-movflags +faststart", str(tmp_path / "x.mp4")):
+        assert expected in words
+
+
+def test_with_ffmpeg_there_is_an_mp4_too(model, image, tmp_path, monkeypatch, capsys):
+    script = f'{CAT} > {tmp_path}/raw; {LAST}; echo film > "$last"'
+    monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
+    written = explore([image], model=model, out=tmp_path / "out", seconds=0.3)
+    assert [path.name for path in written] == ["noise.gif", "noise.mp4", "noise.png"]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_ffmpeg_complains_about_is_reported_and_nothing_half_written_stays(tmp_path, monkeypatch):
+    script = f'{CAT} > {tmp_path}/raw; {LAST}; echo half > "$last"; echo no codec >&2; exit 1'
+    monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
+    with pytest.raises(ValueError, match=r"ffmpeg could not write .*noise\.mp4: no codec"):
+        film.write_mp4([picture()] * 2, tmp_path / "noise.mp4")
+    assert not (tmp_path / "noise.mp4").exists()
+
+
+def test_nothing_is_overwritten(model, image, tmp_path, no_ffmpeg, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = image.read_bytes()
+    first = explore([image], model=model, seconds=0.2)
+    assert [path.name for path in first] == ["noise-attention.gif", "noise-attention.png"]
+    contents = [path.read_bytes() for path in first]
+    second = explore([image, image], model=model, seconds=0.2)
+    assert [path.name for path in second[::2]] == ["noise-attention-2.gif", "noise-attention-3.gif"]
+    assert image.read_bytes() == before
+    assert [path.read_bytes() for path in first] == contents
+
+
+def test_a_frame_shows_the_story_at_its_time():
+    story = story_of()
+    drawing = Frames(story, 0.6)
+    for n, t in enumerate(story.times):
+        drawing.draw(t)
+        assert drawing.answer.get_text() == answer(story, t)
+        assert drawing.model.axes.get_title() == f"attention at t = {t:.2f}"
+        np.testing.assert_allclose(drawing.model.colours.get_array(), 100 * story.attention[n], rtol=1e-6)
+    low, high = drawing.model.colours.get_clim()
+    assert low == pytest.approx(100 * float(story.attention.min()))
+    assert high == pytest.approx(100 * float(story.attention.max())), "a colour means the same in every frame"
+
+
+def test_the_outline_holds_the_share_that_was_asked_for():
+    story = story_of()
+    for mass in (0.3, 1.0):
+        drawing = Frames(story, mass)
+        drawing.draw(0.0)
+        segments = drawing.model.outline.get_segments()
+        assert segments
+        corners = np.concatenate(segments)
+        width, height = drawing.model.size
+        whole = np.ptp(corners, axis=0).tolist() == [width, height]
+        assert whole or mass < 1.0, "all of the attention is the whole image"
+    assert drawing.model.axes.get_xlabel() == f"query: {story.query}\noutlined: 100% of the attention"
+
+
+def test_a_model_at_rest_looks_at_the_same_in_the_end():
+    """A strong leak leaves one point of rest: the trajectory moves at first, and no more at last."""
+    story = story_of(leak=4.0, horizon=4.0, steps=12)
+    drawing = Frames(story, 0.6)
+
+    def shown(t):
+        drawing.draw(t)
+        return np.array(drawing.model.colours.get_array())
+
+    assert np.abs(shown(8.0) - shown(7.0)).max() < 1e-2 * np.abs(shown(1.0) - shown(0.0)).max()
+    assert story.speed[-1] < 1e-2 * story.speed[0]
+
+
+def test_a_model_that_rests_exactly_can_be_drawn():
+    story = story_of()
+    drawing = Frames(replace(story, speed=torch.zeros_like(story.speed)), 0.6)
+    drawing.draw(1.0)
+    low, high = drawing.traces[-1].line.axes.get_ylim()
+    assert 0 < low <= drawing.traces[-1].line.get_ydata()[-1] <= high
+
+
+def test_lines_are_drawn_up_to_now():
+    story = story_of()
+    drawing = Frames(story, 0.6)
+    for t in (0.0, 0.4, story.horizon, story.times[-1]):
+        drawing.draw(t)
+        for trace in drawing.traces:
+            times, values = trace.line.get_data()
+            assert times[-1] == max(times) == t
+            assert trace.point.get_data() == ([t], [values[-1]])
+    drawing.draw(story.horizon)
+    assert drawing.traces[0].point.get_data()[1][0] == pytest.approx(100 * story.answer(story.horizon)[1])
+    legend = [text.get_text() for text in drawing.traces[0].line.axes.get_legend().get_texts()]
+    assert legend == [story.label(number) for number in story.likeliest()]
+
+
+def test_a_teacher_has_a_panel_that_shows_the_layer_of_the_time():
+    story = with_a_teacher(story_of())
+    drawing = Frames(story, 0.6)
+    for share, number in ((0.0, 1), (0.3, 2), (0.5, 3), (2.0, 3)):
+        drawing.draw(share * story.horizon)
+        assert drawing.teacher.axes.get_title() == f"teacher, layer {number} of 3"
+        np.testing.assert_allclose(drawing.teacher.colours.get_array(), 100 * story.layers[number - 1], rtol=1e-6)
+    assert Frames(replace(story, layers=None), 0.6).figure.get_figheight() < drawing.figure.get_figheight()
+
+
+def test_a_student_is_filmed_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch):
+    vit, run = make("vit-classifier"), tmp_path / "run"
+    vit.save_pretrained(run / "teacher")
+    ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(run / "teacher")
+    teacher = type(vit).from_pretrained(run / "teacher").eval()
+    get_ode_model(teacher, OdeStudentConfig(steps=4, horizon=2.0)).save_pretrained(run)
+    (run / "alignment.json").write_text(json.dumps({"kind": "arc", "distances": [1, 2, 5], "temperature": 1.0}))
+    stories = []
+    monkeypatch.setattr(film, "tell", lambda *args, **options: stories.append(tell(*args, **options)) or stories[-1])
+    picture(30, 20).save(tmp_path / "noise.jpg")
+    written = explore([tmp_path / "noise.jpg"], model=run, out=tmp_path / "out", seconds=0.3)
+    assert [path.name for path in written] == ["noise.gif", "noise.png"]
+    assert stories[0].starts == pytest.approx((0.0, 0.25, 0.75))
+    assert len(stories[0].layers) == 3
+
+
+def test_a_colour_with_a_meaning_stays_itself_among_noise(tmp_path):
+    noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
+    meant = [ImageColor.getrgb(colour) for colour in LEADERS]
+    noise[:, 0, :3] = meant  # one pixel each: too rare for a palette of its own accord
+    film.write_gif([Image.fromarray(frame) for frame in noise], tmp_path / "x.gif", exact=("white", *LEADERS))
+    for frame in frames_of(tmp_path / "x.gif"):
+        assert [frame.getpixel((n, 0)) for n in range(3)] == meant
+
+
+def test_a_film_that_would_be_too_large_gets_fewer_colours(tmp_path, monkeypatch):
+    noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
+    frames = [Image.fromarray(frame) for frame in noise]
+    film.write_gif(frames, tmp_path / "rich.gif")
+    monkeypatch.setattr(film, "GIF_LIMIT", (tmp_path / "rich.gif").stat().st_size - 1)
+    film.write_gif(frames, tmp_path / "poor.gif")
+    rich, poor = (len(next(frames_of(tmp_path / name)).getcolors(2400)) for name in ("rich.gif", "poor.gif"))
+    assert poor <= 128 < rich <= 256
+
+
+def test_the_outline_is_the_boundary_of_the_set():
+    def length(mask):
+        width, height = 2.0 * len(mask[0]), 3.0 * len(mask)
+        return sum(np.abs(end - start).sum() for start, end in outline(mask, width, height))
+
+    assert length([[True] * 4] * 3) == 2 * (4 * 2 + 3 * 3), "all of it: its circumference"
+    assert length([[False] * 4] * 3) == 0
+    assert length([[True, False], [False, True]]) == 2 * 2 * (2 + 3), "two cells that touch in a point"
+    (segment, *_) = outline(torch.tensor([[False, True]]), 4.0, 3.0)
+    assert segment.tolist() == [[2, 0], [2, 3]]
+
+
+def test_small_images_keep_their_pixels_and_large_ones_their_shape():
+    small = picture(16, 12)
+    big = enlarged(small)
+    assert big.size == (256, 192)
+    assert np.array_equal(np.asarray(big)[::16, ::16], np.asarray(small))
+    assert enlarged(picture(600, 300)).size == (256, 128)
+
+
+def test_a_strip_shows_every_moment_with_its_answer():
+    story = story_of()
+    figure = draw_strip(story, [0.0, 0.5, story.horizon], 0.6)
+    first, *moments, scale = figure.axes
+    assert first.get_xlabel() == "noise"
+    for axes, t in zip(moments, (0.0, 0.5, story.horizon), strict=True):
+        assert axes.get_xlabel().startswith(f"t = {t:.4g}")
+        assert axes.get_xlabel().endswith(answer(story, t))
+    assert "(horizon)" in moments[-1].get_xlabel()
+    np.testing.assert_allclose(moments[0].images[1].get_array(), 100 * story.attention[0], rtol=1e-6)
+    assert scale.get_ylabel() == "% per patch"
+    assert figure.get_supxlabel() == f"query: {story.query}; outlined: 60% of the attention"
+    *two_rows, _, _ = draw_strip(with_a_teacher(story), [0.0, 0.5], 0.6).axes
+    assert [axes.get_xlabel() for axes in two_rows[-2:]] == ["teacher, layer 1", "teacher, layer 3"]
+
+
+def test_classes_with_one_name_are_told_apart():
+    story = story_of()
+    drawing = Frames(replace(story, labels=dict.fromkeys(range(5), "crane")), 0.6)
+    legend = [text.get_text() for text in drawing.traces[0].line.axes.get_legend().get_texts()]
+    assert legend == ["crane", "crane (2)", "crane (3)"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"mass": 0.0}, r"mass=0\.0; expected a share of the attention in \(0, 1\]"),
+        ({"seconds": -1}, r"seconds=-1; expected the length of a film in \(0, 30\]"),
+        ({"beyond": 0.5}, r"beyond=0\.5; expected a number of horizons, from 1 to 1000"),
+        ({"beyond": float("nan")}, "beyond=nan"),
+        ({"model": "cifar11"}, "neither a folder nor a bundled model"),
+        ({"solver": "lie_troter"}, "Did you mean 'lie_trotter'"),
+        ({"mass": 2, "seconds": 99}, r"(?s)2 problems.*mass=2.*seconds=99"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, sentence, image, model, tmp_path):
+    with pytest.raises(ValueError, match=sentence):
+        explore([image], **{"model": model, "out": tmp_path / "out", **settings})
+
+
+def test_files_that_are_no_images_are_reported_before_anything_is_written(model, image, tmp_path):
+    with pytest.raises(ValueError, match=r"there is no image '.*none\.png'; expected the path of a PNG"):
+        explore([image, tmp_path / "none.png"], model=model, out=tmp_path / "out")
+    (tmp_path / "text.png").write_text("hello")
+    with pytest.raises(ValueError, match=r"text\.png' cannot be read as an image"):
+        explore([image, tmp_path / "text.png"], model=model, out=tmp_path / "out")
+    (tmp_path / "cut.png").write_bytes(image.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"cut\.png' cannot be read as an image"):
+        explore([tmp_path / "cut.png"], model=model, out=tmp_path / "out")
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        explore([tmp_path], model=model, out=tmp_path / "out")
+    with pytest.raises(ValueError, match=r"out='.*text\.png' is a file; expected the path of a folder"):
+        explore([image], model=model, out=tmp_path / "text.png")
+    for nothing in ([], str(image)):
+        with pytest.raises(ValueError, match="expected one path or more in a list"):
+            explore(nothing, model=model, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stack_of_layers_has_no_film(image, tmp_path):
+    tiny_model(depth="stacked").save_pretrained(tmp_path / "stack")
+    with pytest.raises(ValueError, match="has no trajectory"):
+        explore([image], model=tmp_path / "stack", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

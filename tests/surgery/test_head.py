@@ -1,0 +1,58 @@
+"""What a head is given is what it makes its answer of."""
+
+import pytest
+import torch
+import transformers as hf
+
+from odevit.surgery.head import capture_head_inputs, linear_heads
+from odevit.surgery.vit_spec import answer_of, inspect_vit
+from tests.zoo import LABELS, WIDE, images, make
+
+
+def heads_of(model):
+    anatomy = inspect_vit(model)
+    return linear_heads(model, anatomy.where, anatomy.labels)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit-classifier",
+        "deit-classifier",
+        "dinov2-classifier",
+        "dinov2-registers-classifier",
+        "odevit",
+        "odevit-options",
+    ],
+)
+def test_what_the_head_is_given_gives_its_answer(name):
+    model = make(name)
+    (head,) = heads_of(model)
+    with capture_head_inputs([head]) as given, torch.no_grad():
+        logits = answer_of(model, model(images())).logits
+    (features,) = given
+    assert features.ndim == 2
+    torch.testing.assert_close(head(features), logits)
+    model(images())
+    assert len(given) == 1, "nobody listens any longer"
+
+
+def test_several_heads_are_heard_one_by_one():
+    torch.manual_seed(0)
+    model = hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**WIDE, **LABELS)).eval()
+    heads = heads_of(model)
+    with capture_head_inputs(heads) as given, torch.no_grad():
+        logits = model(images()).logits
+    assert len(heads) == 2
+    torch.testing.assert_close(sum(head(x) for head, x in zip(heads, given, strict=True)) / 2, logits)
+
+
+def test_a_projection_within_a_block_is_no_head():
+    """As many outputs as there are classes, but inside."""
+    model = hf.ViTForImageClassification(hf.ViTConfig(**WIDE, num_labels=WIDE["hidden_size"])).eval()
+    assert heads_of(model) == [model.classifier]
+
+
+@pytest.mark.parametrize("name", ["vit", "dinov2", "clip", "siglip"])
+def test_an_encoder_has_no_head(name):
+    assert heads_of(make(name)) == []
