@@ -19,7 +19,7 @@ from odevit.core.equation_model import EquationModel
 from odevit.core.field import VectorField
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import readout_weights_of
-from odevit.core.output import followed
+from odevit.core.output import OdeViTImageClassifierOutput, followed
 from odevit.core.solution import SaveAt, Solution, Stats
 from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
@@ -218,7 +218,11 @@ class OdeStudent(EquationModel, ImageModel):
             trajectories.append(self.encoder(x0, solver_config, **options))
             return trajectories[-1]
 
+        wanted = kwargs.pop("return_dict", None) if self.config.base_config is None else kwargs.get("return_dict")
         output = self._run(integrate, pixel_values, kwargs)
+        if wanted and isinstance(output, Tensor):  # timm's models answer with a tensor alone
+            answer = answer_of(self.model, output)
+            output = OdeViTImageClassifierOutput(logits=answer.logits)
         check_solution(trajectories[-1], pixel_values, on_failure or self.config.on_failure, self.training)
         return _completed(output, trajectories[-1], asked, self.training)
 

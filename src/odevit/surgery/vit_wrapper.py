@@ -10,6 +10,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.core.depth import Depth, refuse
 from odevit.core.image_model import ImageModel
+from odevit.core.output import OdeViTImageClassifierOutput, followed
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
@@ -56,9 +57,17 @@ class OrdinaryViT(ImageModel):
     def image_processor(self) -> BaseImageProcessor:
         return self.processor or super().image_processor
 
-    def forward(self, pixel_values: Pixels, solver_config: SolverConfig | None = None) -> Logits:
-        """Its logits; there is no way to choose."""
-        return self.ask(pixel_values, solver_config)[0]
+    def forward(
+        self,
+        pixel_values: Pixels,
+        solver_config: SolverConfig | None = None,
+        return_dict: bool = False,
+        on_failure: str | None = None,
+        **options: Any,
+    ) -> Logits | OdeViTImageClassifierOutput:
+        """Its logits; with `return_dict`, an output whose `stats` count the blocks. It has no solver to set."""
+        logits, solution = self.ask(pixel_values, solver_config, **options)
+        return followed(OdeViTImageClassifierOutput(logits=logits), solution) if return_dict else logits
 
     def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
