@@ -159,7 +159,7 @@ def test_disk_offload(attention, tmp_path):
     """The field lies on the disk between calls, and the answers are the same, each time."""
     model, images = tiny_model(attention=attention), pictures()
     model.save_pretrained(tmp_path / "model")
-    places = {"odevit.embedding": "cpu", "odevit.systems": "disk", "odevit.norm": "cpu", "odevit.pooling": "cpu"}
+    places = {"odevit.embedding": "cpu", "odevit.depth": "disk", "odevit.norm": "cpu", "odevit.pooling": "cpu"}
     offloaded = OdeViTForImageClassification.from_pretrained(
         tmp_path / "model", device_map={**places, "classifier": "cpu"}, offload_folder=tmp_path / "disk"
     ).eval()

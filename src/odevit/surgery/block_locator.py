@@ -135,7 +135,7 @@ def find_blocks(model: nn.Module) -> BlockLocator:
                 f"this model has depth={encoder.config.depth!r}: it is {what} and has no stack of blocks; "
                 "expected depth='stacked'"
             )
-        return StackedBlocks("depth" if encoder is model else "odevit.systems")
+        return StackedBlocks("depth" if encoder is model else "odevit.depth")
 
     described, uniform = {}, []
     for name, module in model.named_modules():
