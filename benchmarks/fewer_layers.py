@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from odevit.loading import load
 from odevit.surgery.vit_spec import inspect_vit
-from odevit.surgery.vit_wrapper import OrdinaryViT
+from odevit.surgery.vit_wrapper import ViTWrapper
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
 
@@ -52,9 +52,9 @@ def main(out: str, teacher: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     device = choose_device("auto")
     vit = load(teacher).float().to(device).eval()
-    if not isinstance(vit, OrdinaryViT):
+    if not isinstance(vit, ViTWrapper):
         sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
-    blocks = inspect_vit(vit.model).where.blocks(vit.model)
+    blocks = inspect_vit(vit.model).locator.blocks(vit.model)
     read = data_of(teacher, data, vit, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)

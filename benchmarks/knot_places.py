@@ -67,7 +67,7 @@ def learned(teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int
     """A student's error before and after the phase."""
     device, phase = choose_device("auto"), recipe.phases["forced"]
     torch.manual_seed(0)
-    student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy).to(device)
+    student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec).to(device)
     alignment = Alignment("uniform", (1.0,) * teacher.num_layers)
     network = Distillation(student, teacher, alignment, phase.goal(recipe.objective)).train()
     network.forced = True

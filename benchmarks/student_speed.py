@@ -35,9 +35,9 @@ def main(out: str, source: str, *options: str) -> None:
     for name in names(knots):
         words = [f"{key}={word(value)}" for key, value in settings(name).items()]
         config = compose_distillation([f"teacher={source}", "data=digits", *words]).student_config()
-        models[name] = get_ode_model(teacher.model, config, anatomy=teacher.anatomy)
+        models[name] = get_ode_model(teacher.model, config, vit_spec=teacher.vit_spec)
     models = {name: model.float().to(device).eval() for name, model in models.items()}
-    pixels = torch.randn(images, teacher.anatomy.channels, *teacher.anatomy.size, device=device)
+    pixels = torch.randn(images, teacher.vit_spec.channels, *teacher.vit_spec.size, device=device)
     times = milliseconds(models, pixels)
     rows = [
         {

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from odevit.bundled import bundled_models, lend_names
+from odevit.bundled import bundled_models, register_bundled_names
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.depth import DEPTHS
 from odevit.core.image_model import ImageModel
@@ -30,7 +30,7 @@ from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.serialization import is_legacy_student, load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit
-from odevit.surgery.vit_wrapper import OrdinaryViT
+from odevit.surgery.vit_wrapper import ViTWrapper
 
 
 def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
@@ -62,7 +62,7 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
         elif kind is not OdeViTConfig:
             vit = load_vit(folder)
             processor = find_processor(folder, vit)
-            model = OrdinaryViT(vit, fit_to_processor(inspect_vit(vit), vit, processor), processor)
+            model = ViTWrapper(vit, fit_to_processor(inspect_vit(vit), vit, processor), processor)
         else:
             other = {} if depth is None else {"depth": depth}
             loaded: Any = OdeViTForImageClassification.from_pretrained(
@@ -111,7 +111,7 @@ def _kind(folder: Path) -> type[Any]:
 
 def register_auto_classes() -> None:
     """Enter the classes and the bundled models with transformers. Harmless when called twice."""
-    lend_names()
+    register_bundled_names()
     for config in (OdeViTConfig, OdeStudentConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
     AutoModel.register(OdeViTConfig, OdeViTModel, exist_ok=True)

@@ -29,7 +29,7 @@ from odevit.distill.distill_task import distill_recipe
 from odevit.distill.distillation import compose_distillation
 from odevit.explorer import film
 from odevit.explorer.frame_data import view
-from odevit.hf.processor import whole_pixels
+from odevit.hf.processor import pixels_uint8
 from odevit.report import analyse
 from odevit.train.compose import compose_recipe
 from odevit.train.splits import evaluation_batches, read_data
@@ -132,7 +132,7 @@ def check_everyone(folder, pictures, expected=None):
 def test_a_film_shows_the_part_that_the_model_sees(kind, tmp_path):
     model = tiny_model() if kind == "ours" else get_ode_model(Teacher(save_vit(tmp_path, PROCESSORS[kind])).model)
     photograph = drawn(610, 400)
-    shown, seen = view(model, photograph), whole_pixels(model.image_processor, photograph)
+    shown, seen = view(model, photograph), pixels_uint8(model.image_processor, photograph)
     assert shown.size == (256, 256), "as finely as a panel shows it"
     again = np.asarray(shown.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=float).transpose(2, 0, 1)
     assert np.abs(again - seen).mean() < 4, "grey levels"

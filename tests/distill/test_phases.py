@@ -166,7 +166,7 @@ def recipe(vit, **settings):
 def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path, monkeypatch):
     seen, ordinary = [], OdeViTTrainer.compute_loss
 
-    def watched(self, model, inputs, *args, **kwargs):
+    def record_states(self, model, inputs, *args, **kwargs):
         rates = [group["lr"] for group in self.optimizer.param_groups]
         goal = model.objective
         weights = goal.cls, goal.others, goal.pooled, goal.logits
@@ -347,7 +347,7 @@ def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
     assert [part.name for part in task.parts] == ["forced", "walk", "any_way"]
     assert task.alignment.shares == pytest.approx((1 / 3,) * 3)
     # The last knot is a mean of the teacher's last blocks, and not a random start.
-    theirs = task.teacher.anatomy.where.blocks(task.teacher.model)[2].state_dict()
+    theirs = task.teacher.vit_spec.locator.blocks(task.teacher.model)[2].state_dict()
     ours = task.student.field.knots[1].state_dict()
     near = [
         torch.nn.functional.cosine_similarity(ours[name].flatten(), theirs[other].flatten(), dim=0)

@@ -25,7 +25,7 @@ from odevit.distill.pretrained import PretrainedTask, train_pretrained
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.surgery import surgery
-from odevit.surgery import vit_spec as anatomy
+from odevit.surgery import vit_spec as vit_spec
 from odevit.train.callbacks import read_metrics
 from odevit.train.compose import compose_recipe
 from odevit.train.folder import RunFolder
@@ -73,7 +73,7 @@ def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"classifier.weight", "classifier.bias"}
     assert (folder / "preprocessor_config.json").exists()
-    assert Teacher(str(folder)).anatomy.labels == 10
+    assert Teacher(str(folder)).vit_spec.labels == 10
     record = json.loads((folder / "record.json").read_text())
     assert (record["nfe"], record["params"]) == (3, sum(value.numel() for value in after.values()))
     assert f"{record['top1']:.2%}" in (folder / "README.md").read_text()
@@ -213,7 +213,7 @@ def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeyp
 
         monkeypatch.setattr(owner, name, counted)
 
-    for module in (anatomy, surgery, teacher_module):
+    for module in (vit_spec, surgery, teacher_module):
         count(module, "examine", "examined")
     count(teacher_module, "load_vit", "teacher loaded")
     count(OdeStudent, "__init__", "student made")
@@ -319,7 +319,7 @@ def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):
     assert rates["model.vit.embeddings.cls_token"] == 0.125
     before, after = load_file(vit / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")
     assert all(not torch.equal(before[name], after[name]) for name in before)
-    assert Teacher(str(tmp_path / "run")).anatomy.labels == 10
+    assert Teacher(str(tmp_path / "run")).vit_spec.labels == 10
     # The optimiser divides every gradient by its size, so a parameter moves as far as its rate lets it.
     moved = {name: (after[name] - before[name]).abs().mean() for name in before}
     last = next(name for name in moved if name.endswith("2.layernorm_before.weight"))
@@ -370,7 +370,7 @@ def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypat
     """The rates are full when the head is ready, and weights that are worth keeping must not begin with them."""
     seen, ordinary = [], OdeViTTrainer.training_step
 
-    def watched(self, *args):
+    def record_states(self, *args):
         body = {name: weight.clone() for name, weight in self.network.named_parameters() if "classifier" not in name}
         seen.append((self.part.name, max(group["lr"] for group in self.optimizer.param_groups), body))
         return ordinary(self, *args)

@@ -22,7 +22,7 @@ def itself(name):
     """A distillation whose student is its teacher, block by block."""
     teacher = Teacher(make(name))
     student = get_ode_model(
-        teacher.model, knots=3, blend="constant", steps=3, horizon=None, anatomy=teacher.anatomy, mlp_ratio=None
+        teacher.model, knots=3, blend="constant", steps=3, horizon=None, vit_spec=teacher.vit_spec, mlp_ratio=None
     )
     goal = DistillObjective(cls=0.5, patches=0.0, others=0.5, pooled=1.0, seen=0.5)
     return Distillation(student, teacher, Alignment("uniform", (1.0,) * 3), goal).train()

@@ -26,10 +26,10 @@ from odevit.hf.processor import (
     check_processor,
     find_processor,
     make_image_processor,
+    pixels_uint8,
     shape_of,
     square_processor,
     statistics_of,
-    whole_pixels,
 )
 from odevit.train.splits import read_data
 from tests.data.formats import drawn
@@ -55,7 +55,7 @@ def test_what_is_written_is_understood_without_odevit(tmp_path):
     for picture in (drawn(), drawn(40, 61), drawn(SIDE, SIDE), drawn(7, 5)):
         expected = plain(picture, return_tensors="pt")["pixel_values"]
         assert torch.equal(ours(picture, return_tensors="pt")["pixel_values"], expected)
-        assert np.array_equal(whole_pixels(ours, picture), (expected[0] * 0.5 + 0.5).mul(255).round().numpy())
+        assert np.array_equal(pixels_uint8(ours, picture), (expected[0] * 0.5 + 0.5).mul(255).round().numpy())
 
 
 def test_arrays_are_taken_as_well():
@@ -93,7 +93,7 @@ def test_files_of_old_are_read(tmp_path):
     assert statistics_of(processor).mean == (0.4,) * 3
     get_ode_model(ViTForImageClassification.from_pretrained(tmp_path)).save_pretrained(tmp_path / "student")
     kept = AutoImageProcessor.from_pretrained(tmp_path / "student")
-    np.testing.assert_array_equal(whole_pixels(kept, drawn()), whole_pixels(processor, drawn()))
+    np.testing.assert_array_equal(pixels_uint8(kept, drawn()), pixels_uint8(processor, drawn()))
 
     dino = {
         "size": {"height": SIDE, "width": SIDE},
@@ -101,8 +101,8 @@ def test_files_of_old_are_read(tmp_path):
         "resample": 2,
     }
     vit(tmp_path / "dino", dino)
-    found = whole_pixels(find_processor(tmp_path / "dino", model), drawn()).astype(int)
-    assert np.abs(found - whole_pixels(processor, drawn())).max() <= 1
+    found = pixels_uint8(find_processor(tmp_path / "dino", model), drawn()).astype(int)
+    assert np.abs(found - pixels_uint8(processor, drawn())).max() <= 1
 
 
 class Timm(nn.Module):
@@ -126,11 +126,11 @@ def test_timm_models_resize_and_crop_as_their_configuration_says():
     left, top = (resized.width - 224) // 2, 12
     cropped = np.asarray(resized)[top : top + 224, left : left + 224].transpose(2, 0, 1)
     processor = find_processor("", Timm())
-    np.testing.assert_array_equal(whole_pixels(processor, wide), cropped)
+    np.testing.assert_array_equal(pixels_uint8(processor, wide), cropped)
     assert statistics_of(processor).std == (0.2,) * 3
     squashed = find_processor("", Timm(crop_mode="squash", crop_pct=1.0, interpolation="bilinear"))
     stretched = np.asarray(wide.resize((224, 224), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-    np.testing.assert_array_equal(whole_pixels(squashed, wide), stretched)
+    np.testing.assert_array_equal(pixels_uint8(squashed, wide), stretched)
     with pytest.raises(ValueError, match="timm's crop_mode='border' at 224x224 cannot be had here"):
         find_processor("", Timm(crop_mode="border"))
 
@@ -169,7 +169,7 @@ def test_a_model_that_takes_other_sizes_is_shown_those_of_its_processor(tmp_path
     crop = {"height": SIDE, "width": SIDE}
     BitImageProcessorPil(size={"shortest_edge": 18}, crop_size=crop).save_pretrained(tmp_path)
     teacher = Teacher(tmp_path)
-    assert (teacher.anatomy.size, teacher.square_size, teacher.anatomy.tokens) == ((SIDE, SIDE), SIDE, 17)
+    assert (teacher.vit_spec.size, teacher.square_size, teacher.vit_spec.tokens) == ((SIDE, SIDE), SIDE, 17)
     student = get_ode_model(teacher.model).eval()
     assert student.image_size == (SIDE, SIDE)
     pixels = student.pixels_of(drawn())

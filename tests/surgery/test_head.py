@@ -5,13 +5,13 @@ import torch
 import transformers as hf
 
 from odevit.surgery.head import capture_head_inputs, linear_heads
-from odevit.surgery.vit_spec import answer_of, inspect_vit
+from odevit.surgery.vit_spec import inspect_vit, parse_output
 from tests.zoo import LABELS, WIDE, images, make
 
 
 def heads_of(model):
-    anatomy = inspect_vit(model)
-    return linear_heads(model, anatomy.where, anatomy.labels)
+    vit_spec = inspect_vit(model)
+    return linear_heads(model, vit_spec.locator, vit_spec.labels)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_the_head_is_given_gives_its_answer(name):
     model = make(name)
     (head,) = heads_of(model)
     with capture_head_inputs([head]) as given, torch.no_grad():
-        logits = answer_of(model, model(images())).logits
+        logits = parse_output(model, model(images())).logits
     (features,) = given
     assert features.ndim == 2
     torch.testing.assert_close(head(features), logits)

@@ -192,7 +192,7 @@ def test_another_width(name, width, tmp_path):
 def test_a_model_found_by_its_structure(tuples, tmp_path):
     original, pixels = LikeTimm(tuples=tuples).eval(), images()
     student = get_ode_model(original, **SMALL)
-    assert student.anatomy.as_tuple is tuples
+    assert student.vit_spec.as_tuple is tuples
     assert student(pixels).shape == (2, 5)
     assert torch.equal(student.output(Teacher(original).states(pixels)[-1]), original(pixels))
     student.save_pretrained(tmp_path)

@@ -9,7 +9,7 @@ from odevit.distill.teacher import Teacher
 from odevit.errors import OdeVitWarning
 from odevit.surgery.block_adapter import weights_of
 from odevit.surgery.block_locator import find_blocks
-from odevit.surgery.weight_init import knot_times, shares
+from odevit.surgery.weight_init import blend_weights, knot_times
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField
 from tests.tiny import tiny_model
@@ -118,14 +118,14 @@ def test_a_layer_scale_may_stay_a_factor():
     ],
 )
 def test_shares_by_hand(knots, blend, expected):
-    torch.testing.assert_close(shares(KnotSchedule.of(knots, 7.0, blend), 4), torch.tensor(expected))
+    torch.testing.assert_close(blend_weights(KnotSchedule.of(knots, 7.0, blend), 4), torch.tensor(expected))
 
 
 def test_a_knot_between_two_blocks_takes_the_nearest():
     table = KnotSchedule.of(4, 1.0, "constant", (0.0, 0.26, 0.27, 0.5))
-    assert shares(table, 3).tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], "that in which it lies"
+    assert blend_weights(table, 3).tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], "that in which it lies"
     table = KnotSchedule.of(4, 1.0, "linear", (0.0, 0.4, 0.45, 1.0))
-    assert shares(table, 2).tolist() == [[1, 0], [1, 0], [1, 0], [0, 1]]
+    assert blend_weights(table, 2).tolist() == [[1, 0], [1, 0], [1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("blend", ["linear", "constant"])

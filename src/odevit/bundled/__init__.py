@@ -21,7 +21,7 @@ def bundled_or(name: Any) -> Any:
     return name if name is None or Path(name).is_dir() else bundled_models().get(str(name), name)
 
 
-def lend_names() -> None:
+def register_bundled_names() -> None:
     """Let transformers find bundled models by their names: Auto classes, processors, configurations, pipelines.
 
     It knows folders and ids of the hub and has no third kind to register, but all who look for a model's file ask one

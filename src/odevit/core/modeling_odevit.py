@@ -26,8 +26,8 @@ from odevit.core.solution import SaveAt, Solution
 from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import shortened
-from odevit.hf.checks import check_solution, loading_errors, refuse_nan, refusing_in_a_sentence
-from odevit.hf.processor import OdeViTImageProcessor, make_image_processor, mention_stretching
+from odevit.hf.checks import check_solution, hold_load_report, loading_errors, refuse_nan
+from odevit.hf.processor import OdeViTImageProcessor, make_image_processor, warn_stretching
 from odevit.solvers.early_exit import Stop
 from odevit.solvers.penalties import Penalty
 from odevit.time_varying.knots import KnottedField
@@ -86,7 +86,7 @@ class OdeViTPreTrainedModel(EquationModel):
             hf_init.zeros_(bias)
 
     @classmethod
-    @refusing_in_a_sentence()
+    @hold_load_report()
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a model from a folder, a hub id, or the name of a bundled one.
 
@@ -109,7 +109,7 @@ class OdeViTPreTrainedModel(EquationModel):
                 f"missing ({shortened(missing)}) and {len(unexpected)} are of no use ({shortened(unexpected)}). "
                 "Load it with the class that its config.json names under 'architectures'"
             )
-        mention_stretching(pretrained_model_name_or_path)
+        warn_stretching(pretrained_model_name_or_path)
         return (model, info) if wants_info else model
 
     def own_processor(self) -> OdeViTImageProcessor:

@@ -19,7 +19,7 @@ from PIL import Image
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.data.records import Encoded, Records
-from odevit.hf.processor import shape_of, square_processor, upright, whole_pixels
+from odevit.hf.processor import pixels_uint8, shape_of, square_processor, upright
 
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 """What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
@@ -57,7 +57,7 @@ class Decoder:
                     f"images have different sizes: {self.size}x{self.size} and"
                     f" {picture.width}x{picture.height}. Set image_size={self.size} (or another) to resize them."
                 )
-            return whole_pixels(self._processor, picture)
+            return pixels_uint8(self._processor, picture)
 
 
 def open_image(encoded: Encoded) -> Image.Image:

@@ -31,7 +31,7 @@ from odevit.data.source import find_source
 from odevit.data.splits import choose_parts, stratified_split
 from odevit.data.unlabelled import UNLABELLED, find_pictures
 from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, integer, real, writable
-from odevit.hf.processor import facts_of, shape_of, square_processor
+from odevit.hf.processor import processor_fields, shape_of, square_processor
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ def _load(
 
 
 def _facts(processor: BaseImageProcessor | None) -> object:
-    return None if processor is None else facts_of(processor)
+    return None if processor is None else processor_fields(processor)
 
 
 def report_unreadable(complaints: list[str], decoded: Mapping[str, Images], skip_unreadable: bool) -> None:

@@ -29,7 +29,7 @@ def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
 def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, DistillObjective]) -> None:
     """Refuse to leave patches out, in any of the phases, where one patch would then be taken for another."""
     layout, encoder = student.teacher_layout(), student.encoder
-    if teacher.anatomy.rotary or encoder.positions is not None or student.config.rope_theta:
+    if teacher.vit_spec.rotary or encoder.positions is not None or student.config.rope_theta:
         why = "blocks of the teacher or the student are told where the patches of a whole image stand"
     elif layout.patches.stop < len(layout):
         why = "the teacher's head looks for registers behind the patches of a whole image"
@@ -42,10 +42,10 @@ def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, Di
 
 def refuse_pooled(student: OdeStudent, goals: Mapping[str, DistillObjective]) -> None:
     """Refuse to match what a head is given, in any of the phases, where no head is found that could tell."""
-    anatomy = student.anatomy
-    if linear_heads(student.model, anatomy.where, anatomy.labels):
+    vit_spec = student.vit_spec
+    if linear_heads(student.model, vit_spec.locator, vit_spec.labels):
         return
-    why = f"{type(student.model).__name__} has no linear head with {anatomy.labels} outputs beside its blocks"
+    why = f"{type(student.model).__name__} has no linear head with {vit_spec.labels} outputs beside its blocks"
     weighed = {key: goal.pooled for key, goal in by_key(goals).items() if goal.pooled}
     if problems := [f"{key}.pooled={w:g}: {why}; set it to 0, and {key}.cls=1" for key, w in weighed.items()]:
         raise ConfigError("the recipe", problems)

@@ -86,7 +86,7 @@ class DistillTask(TaughtTask):
         self.data = data = teacher.numbered(teacher.normalised(read_data(recipe, teacher.pixels, recipe.unlabelled)))
         recipe = self.recipe = self._fitted(len(data.train))
         with with_key_prefix("student", vars(recipe.student)):
-            student = get_ode_model(teacher.model, recipe.student_config(), anatomy=teacher.anatomy)
+            student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec)
         student.config.update(label_names(data))
         if teacher.pixel_statistics is None:  # those of the data, then, which nobody else would remember
             student.config.update({"image_mean": list(data.mean), "image_std": list(data.std)})

@@ -23,7 +23,7 @@ from odevit.objectives.attention_matching import attention_kl, attention_l1
 from odevit.objectives.matching import logit_kl, path_matching, pooled_matching, spread
 from odevit.surgery.head import capture_head_inputs, linear_heads
 from odevit.surgery.modeling_student import OdeStudent
-from odevit.surgery.vit_spec import answer_of
+from odevit.surgery.vit_spec import parse_output
 from odevit.tokens import Pixels, TokenLayout, Tokens
 from odevit.train.loss import BatchLoss
 
@@ -177,8 +177,8 @@ class Distillation(DistillationModule):
 
     @cached_property
     def _heads(self) -> list[nn.Linear]:
-        anatomy = self.student.anatomy
-        return linear_heads(self.student.model, anatomy.where, anatomy.labels)
+        vit_spec = self.student.vit_spec
+        return linear_heads(self.student.model, vit_spec.locator, vit_spec.labels)
 
     def _token_weights(self, layout: TokenLayout) -> dict[str, float]:
         """The weights of the groups of tokens; without a CLS, all others have its weight as well as their own."""
@@ -220,7 +220,7 @@ class Distillation(DistillationModule):
         if not self._asks_for_answers:
             return {}
         with capture_head_inputs(self._heads) as ours:
-            logits = answer_of(self.student.model, self.student.output(state)).logits
+            logits = parse_output(self.student.model, self.student.output(state)).logits
         if logits is None or (target.logits is None and goal.logits > 0):
             raise ValueError(
                 "the teacher has no head that gives logits; set objective.logits=0 and objective.cross_entropy=0, or "

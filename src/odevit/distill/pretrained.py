@@ -32,7 +32,7 @@ from odevit.hf.processor import PixelStatistics
 from odevit.surgery.block_locator import find_blocks
 from odevit.surgery.head import head_parameters, is_head, linear_heads
 from odevit.surgery.vit_spec import VitSpec
-from odevit.surgery.vit_wrapper import OrdinaryViT
+from odevit.surgery.vit_wrapper import ViTWrapper
 from odevit.tokens import Pixels
 from odevit.train.callbacks import FrozenUntil
 from odevit.train.loss import BatchLoss
@@ -51,7 +51,7 @@ def train_pretrained(recipe: Recipe, command: str = "") -> Path:
     return run(PretrainedTask(recipe), command)
 
 
-class Pretrained(OrdinaryViT):
+class Pretrained(ViTWrapper):
     """A pretrained classifier on its way to other data. With `head_only` the rest stays frozen, in evaluation mode."""
 
     accepts_loss_kwargs = False
@@ -59,13 +59,13 @@ class Pretrained(OrdinaryViT):
     def __init__(
         self,
         model: PreTrainedModel,
-        anatomy: VitSpec,
+        vit_spec: VitSpec,
         processor: BaseImageProcessor | None,
         statistics: PixelStatistics,
         *,
         head_only: bool,
     ) -> None:
-        super().__init__(model, anatomy, processor, statistics)
+        super().__init__(model, vit_spec, processor, statistics)
         self.head_only = head_only
         head = head_parameters(model)
         model.requires_grad_(not head_only)
@@ -103,11 +103,11 @@ class PretrainedTask(Task[Recipe]):
         model = with_a_head(recipe.teacher, self.data).float()
         if match_names(self.data.classes, body.classes) != list(range(len(body.classes))):
             new_head(model, self.data.num_classes)
-        anatomy = replace(body.anatomy, labels=self.data.num_classes)
+        vit_spec = replace(body.vit_spec, labels=self.data.num_classes)
         if recipe.train.checkpointing:
             model.gradient_checkpointing_enable()
         statistics = PixelStatistics(self.data.mean, self.data.std)
-        self.network = Pretrained(model, anatomy, body.processor, statistics, head_only=recipe.head_only)
+        self.network = Pretrained(model, vit_spec, body.processor, statistics, head_only=recipe.head_only)
         if recipe.train.head_first and not recipe.head_only:
             self.phases = head_then_whole(recipe.train)
             self.callbacks = [self.body]

@@ -25,8 +25,8 @@ from odevit.errors import ConfigError
 from odevit.hf.processor import PixelStatistics, find_processor, statistics_of
 from odevit.surgery.encoder import BlockBridge, DepthBridge
 from odevit.surgery.serialization import load_vit
-from odevit.surgery.vit_spec import answer_of, fit_to_processor, inspect_vit
-from odevit.surgery.vit_wrapper import Blocks
+from odevit.surgery.vit_spec import fit_to_processor, inspect_vit, parse_output
+from odevit.surgery.vit_wrapper import BlockStack
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 
 GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
@@ -74,37 +74,37 @@ class Teacher(nn.Module):
         self.model = model.eval().requires_grad_(False)
         self.training = False
         try:
-            anatomy = inspect_vit(self.model)
+            vit_spec = inspect_vit(self.model)
         except ValueError as error:
             raise ValueError(
                 f"a teacher without hidden states: {error}. Choose a Vision Transformer: ViT, DeiT, DINO, CLIP, "
                 "SigLIP, one of timm's, or our own with depth='stacked'"
             ) from error
         self.processor = find_processor(folder, self.model, download=not isinstance(source, nn.Module))
-        self.anatomy = fit_to_processor(anatomy, self.model, self.processor)
+        self.vit_spec = fit_to_processor(vit_spec, self.model, self.processor)
         own = None if self.processor is None else statistics_of(self.processor)
         self.pixel_statistics = _agreed(own, image_mean, image_std)
 
     @property
     def num_layers(self) -> int:
         """L."""
-        return self.anatomy.blocks
+        return self.vit_spec.blocks
 
     @property
     def width(self) -> int:
         """D of its tokens."""
-        return self.anatomy.width
+        return self.vit_spec.width
 
     @property
     def classes(self) -> list[str]:
         """The names of its classes, in the order of its logits; none without a head."""
         names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
-        return [str(names.get(number, f"LABEL_{number}")) for number in range(self.anatomy.labels or 0)]
+        return [str(names.get(number, f"LABEL_{number}")) for number in range(self.vit_spec.labels or 0)]
 
     @property
     def square_size(self) -> int:
         """Height and width of its images, which data are read at."""
-        height, width = self.anatomy.size
+        height, width = self.vit_spec.size
         if height != width:
             raise ValueError(f"the teacher takes {height}x{width} images; expected square ones")
         return height
@@ -130,11 +130,15 @@ class Teacher(nn.Module):
         if attentions and not isinstance(self.model, PreTrainedModel):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
         asked = {"output_attentions": True} if attentions else {}
-        where = self.anatomy.where
+        where = self.vit_spec.locator
         # Picked first, then watched: the states are those of the tokens that were kept.
-        with where.picking(self.model, kept), where.watched(self.model) as trail, _written_out(self.model, attentions):
+        with (
+            where.select_tokens(self.model, kept),
+            where.record_states(self.model) as trail,
+            _written_out(self.model, attentions),
+        ):
             output = self.model(pixel_values, **asked)
-        answer = answer_of(self.model, output)
+        answer = parse_output(self.model, output)
         maps = self._maps(output) if attentions else None
         return TeacherOutput(tuple(trail.states), answer.logits, answer.pooled, maps)
 
@@ -148,7 +152,7 @@ class Teacher(nn.Module):
 
     def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits, and its layers as if they were a trajectory; there is no way to choose."""
-        Blocks(self.num_layers).check(solver_config=solver_config, **options)
+        BlockStack(self.num_layers).check(solver_config=solver_config, **options)
         output, layers = self(pixels), self.num_layers
         if output.logits is None:
             raise ValueError(self._headless())
@@ -159,9 +163,9 @@ class Teacher(nn.Module):
     def layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand; for its own image size unless images are given."""
         if pixel_values is None:
-            return self.anatomy.layout(self.model)
+            return self.vit_spec.layout(self.model)
         height, width = pixel_values.shape[-2:]
-        return self.anatomy.layout(self.model, (height, width))
+        return self.vit_spec.layout(self.model, (height, width))
 
     def check_pixels(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Refuse data that was normalised in another way than the teacher's; silent when that is unknown."""
@@ -175,13 +179,13 @@ class Teacher(nn.Module):
 
     def numbered(self, data: DataSet) -> DataSet:
         """The data with its classes numbered as the teacher's head numbers them; one it does not know is refused."""
-        if self.anatomy.labels is None:
+        if self.vit_spec.labels is None:
             raise ValueError(self._headless())
         return numbered_as(data, self.classes, "the teacher", GIVE_A_HEAD)
 
     def compile_blocks(self, compiled: bool = True) -> None:
         """Compile every block, or no longer; what is watched is seen all the same."""
-        for block in self.anatomy.where.blocks(self.model):
+        for block in self.vit_spec.locator.blocks(self.model):
             # Its forward and not the block: hooks stay outside of the graph, which all blocks of a class share.
             vars(block).pop("forward", None)
             if compiled:

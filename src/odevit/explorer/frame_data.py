@@ -18,7 +18,7 @@ from odevit.analysis.frozen import untouched
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher, attention_over_layers
-from odevit.hf.processor import whole_pixels
+from odevit.hf.processor import pixels_uint8
 
 SIDE = 256
 """Pixels, roughly, along the longer side of the image in a panel."""
@@ -133,7 +133,7 @@ def story_of(
 def view(model: ImageModel, picture: Image.Image) -> Image.Image:
     """What the model sees of a picture, which may be its centre, as finely as the picture is, up to `SIDE` pixels."""
     finer = min(*picture.size, SIDE) // max(model.image_size)
-    pixels = whole_pixels(model.image_processor, picture, max(1, finer))
+    pixels = pixels_uint8(model.image_processor, picture, max(1, finer))
     return Image.fromarray(pixels.transpose(1, 2, 0).squeeze())
 
 

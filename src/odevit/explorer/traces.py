@@ -18,7 +18,7 @@ from odevit.core.modeling_odevit import readout_weights_of
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
 from odevit.explorer.frame_data import SIDE, FrameData, story_of
-from odevit.hf.processor import make_image_processor, pixel_values, whole_pixels
+from odevit.hf.processor import make_image_processor, pixel_values, pixels_uint8
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
 from odevit.tokens import Tokens
@@ -139,7 +139,7 @@ def climb(teacher: Teacher, lens: OdeStudent, picture: Image.Image, name: str = 
     finer = max(1, min(*picture.size, SIDE) // max(lens.image_size))
     story = FrameData(
         name=name,
-        picture=Image.fromarray(whole_pixels(processor, picture, finer).transpose(1, 2, 0).squeeze()),
+        picture=Image.fromarray(pixels_uint8(processor, picture, finer).transpose(1, 2, 0).squeeze()),
         seen=(pixels.shape[-1], pixels.shape[-2]),
         times=path.times,
         horizon=path.times[-1],
@@ -154,7 +154,7 @@ def climb(teacher: Teacher, lens: OdeStudent, picture: Image.Image, name: str = 
 
 def lens_of(teacher: Teacher) -> OdeStudent:
     """Norm and head of a ViT around nothing: its `readout` says what the head would make of any state in between."""
-    return get_ode_model(teacher.model, anatomy=teacher.anatomy).eval().requires_grad_(False)
+    return get_ode_model(teacher.model, vit_spec=teacher.vit_spec).eval().requires_grad_(False)
 
 
 def what_is_read(model: ImageModel, state: Tokens) -> Tensor:

@@ -46,7 +46,7 @@ def loading_errors(source: object, other_head: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def refusing_in_a_sentence() -> Iterator[None]:
+def hold_load_report() -> Iterator[None]:
     """Where a model is refused in this block, the list of weights that transformers says to ignore is not printed."""
     logger = logging.getLogger("transformers.modeling_utils")
     lists: list[logging.LogRecord] = []

@@ -141,7 +141,7 @@ def save_processor(processor: BaseImageProcessor, folder: str | os.PathLike[str]
     processor.save_pretrained(folder)
 
 
-def mention_stretching(folder: str | Path) -> None:
+def warn_stretching(folder: str | Path) -> None:
     """Say so where pipelines would stretch pictures that are not square, for a model of ours that never saw such."""
     path = _find(str(folder), PROCESSOR, download=False)
     if path is not None and _stretches(_read(path)):
@@ -221,7 +221,7 @@ def _timm_processor(about: dict[str, Any], size: tuple[int, ...]) -> OdeViTImage
     )
 
 
-def whole_pixels(processor: BaseImageProcessor, picture: Image.Image, finer: int = 1) -> np.ndarray:
+def pixels_uint8(processor: BaseImageProcessor, picture: Image.Image, finer: int = 1) -> np.ndarray:
     """uint8 [channel, height, width]: what a processor makes of a picture before it rescales and normalises.
 
     With `finer`, the same view at so many times its resolution, to be looked at.
@@ -272,7 +272,7 @@ def statistics_of(processor: BaseImageProcessor) -> PixelStatistics:
 
 def shape_of(processor: BaseImageProcessor) -> tuple[int, int, int]:
     """Channels, height and width of what a processor makes of any picture."""
-    shapes = {whole_pixels(processor, picture).shape for picture in _examples()}
+    shapes = {pixels_uint8(processor, picture).shape for picture in _examples()}
     if len(shapes) > 1:
         raise ValueError(
             f"{type(processor).__name__} makes pictures of different sizes ({', '.join(map(str, sorted(shapes)))}); "
@@ -287,7 +287,7 @@ def check_processor(processor: BaseImageProcessor) -> None:
     statistics = statistics_of(processor)
     mean, std = (np.asarray(values)[:, None, None] for values in (statistics.mean, statistics.std))
     for picture in _examples():
-        pixels, values = whole_pixels(processor, picture), pixel_values(processor, picture)[0].numpy()
+        pixels, values = pixels_uint8(processor, picture), pixel_values(processor, picture)[0].numpy()
         level = 1.01 / 255 / std  # a processor may round to 8 bits later than we do
         if pixels.dtype != np.uint8 or (np.abs((pixels / 255 - mean) / std - values) > level).any():
             raise ValueError(
@@ -302,7 +302,7 @@ def _examples() -> list[Image.Image]:
     return [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2).copy())]
 
 
-def facts_of(processor: BaseImageProcessor) -> list[Any]:
+def processor_fields(processor: BaseImageProcessor) -> list[Any]:
     """All that `whole_pixels` depend on, as JSON can write it."""
     said = {key: value for key, value in processor.to_dict().items() if key not in STATISTICS}
     return [type(processor).__name__, said]

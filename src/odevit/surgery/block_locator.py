@@ -44,7 +44,7 @@ class BlockLocator(ABC):
         """Hooks that keep the trail."""
 
     @contextmanager
-    def watched(self, model: nn.Module) -> Iterator[BlockTrace]:
+    def record_states(self, model: nn.Module) -> Iterator[BlockTrace]:
         """A context in which passes through the blocks leave a `Trail`."""
         trace = BlockTrace()
         with ExitStack() as hooks:
@@ -53,7 +53,7 @@ class BlockLocator(ABC):
             yield trace
 
     @contextmanager
-    def picking(self, model: nn.Module, kept: Tensor | None) -> Iterator[None]:
+    def select_tokens(self, model: nn.Module, kept: Tensor | None) -> Iterator[None]:
         """A context in which only the tokens with these numbers, [batch, k], enter the blocks; all, without any."""
         if kept is None:
             yield

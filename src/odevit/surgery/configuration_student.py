@@ -126,60 +126,60 @@ class OdeStudentConfig(EquationConfig):
             raise ConfigError("OdeStudentConfig", unknown)
         return type(self)(**{name: getattr(self, name) for name in self.own_fields()} | overrides)
 
-    def completed(
+    def resolve_for(
         self,
         vit: nn.Module,
-        anatomy: VitSpec,
+        vit_spec: VitSpec,
         base: dict[str, Any],
         base_config: PreTrainedConfig | None,
         statistics: PixelStatistics | None,
     ) -> OdeStudentConfig:
         """The configuration for a ViT: its shapes, how to build it, its size, its classes and its pixels."""
-        heads = self.num_attention_heads or anatomy.heads
+        heads = self.num_attention_heads or vit_spec.heads
         if heads is None:
             raise ConfigError(
                 "OdeStudentConfig",
                 ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
             )
-        blocks, steps = self._of_blocks(vit, anatomy, heads), self.steps or anatomy.blocks
-        placed = anatomy.rotary and not blocks["rope_theta"]
-        vectors = self._vector_knots(anatomy.blocks, steps)
+        blocks, steps = self._of_blocks(vit, vit_spec, heads), self.steps or vit_spec.blocks
+        placed = vit_spec.rotary and not blocks["rope_theta"]
+        vectors = self._vector_knots(vit_spec.blocks, steps)
         values: dict[str, Any] = blocks | {
             "steps": steps,
             "vector_knots": vectors,
             "vector_blend": None if vectors is None else self.vector_blend,
-            "horizon": self.horizon or float(anatomy.blocks),
-            "hidden_size": self.hidden_size or anatomy.width,
+            "horizon": self.horizon or float(vit_spec.blocks),
+            "hidden_size": self.hidden_size or vit_spec.width,
             "num_attention_heads": heads,
-            "norm_eps": self.norm_eps or anatomy.eps or 1e-6,
+            "norm_eps": self.norm_eps or vit_spec.eps or 1e-6,
             "positions": placed if self.positions == "auto" else self.positions,
             "base": base,
             "base_config": base_config,
-            "anatomy": {**asdict(anatomy), "size": list(anatomy.size)},
+            "anatomy": {**asdict(vit_spec), "size": list(vit_spec.size)},
             "original_parameters": sum(parameter.numel() for parameter in vit.parameters()),
-            "image_size": anatomy.size[0] if anatomy.size[0] == anatomy.size[1] else list(anatomy.size),
-            "num_channels": anatomy.channels,
+            "image_size": vit_spec.size[0] if vit_spec.size[0] == vit_spec.size[1] else list(vit_spec.size),
+            "num_channels": vit_spec.channels,
         }
         if statistics is not None:
             values |= {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
         config = self.changed(**values)
-        if anatomy.labels is not None:
-            config.num_labels = anatomy.labels
+        if vit_spec.labels is not None:
+            config.num_labels = vit_spec.labels
             names = getattr(getattr(vit, "config", None), "id2label", None) or {}
-            if len(names) == anatomy.labels:
+            if len(names) == vit_spec.labels:
                 config.id2label = {int(number): str(name) for number, name in names.items()}
                 config.label2id = {name: number for number, name in config.id2label.items()}
         return config
 
-    def _of_blocks(self, vit: nn.Module, anatomy: VitSpec, heads: int) -> dict[str, Any]:
+    def _of_blocks(self, vit: nn.Module, vit_spec: VitSpec, heads: int) -> dict[str, Any]:
         """What a block of the teacher decides where nothing else was asked for."""
-        block = anatomy.where.blocks(vit)[0]
+        block = vit_spec.locator.blocks(vit)[0]
         theirs = block_spec(block)
         attention, options = self.attention or theirs.attention, self.attention_options
         if options is None and attention == theirs.attention and isinstance(block, VectorField):
             options = getattr(getattr(vit, "config", None), "attention_options", None)
         able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
-        turns = able and (self.hidden_size or anatomy.width) % (4 * heads) == 0
+        turns = able and (self.hidden_size or vit_spec.width) % (4 * heads) == 0
         traits: dict[str, Any] = {
             "attention": attention,
             "attention_options": options,
@@ -189,7 +189,7 @@ class OdeStudentConfig(EquationConfig):
             "activation": theirs.activation or "gelu",
             "gated": theirs.gated,
             "qk_norm": able and theirs.qk_norm,
-            "rope_theta": (turns and anatomy.theta) or 0.0,
+            "rope_theta": (turns and vit_spec.theta) or 0.0,
         }
         return traits | {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
 

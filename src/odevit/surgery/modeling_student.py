@@ -23,14 +23,14 @@ from odevit.core.output import OdeViTImageClassifierOutput, followed
 from odevit.core.solution import SaveAt, Solution, Stats
 from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
-from odevit.hf.checks import check_solution, loading_errors, refuse_nan, refusing_in_a_sentence
+from odevit.hf.checks import check_solution, hold_load_report, loading_errors, refuse_nan
 from odevit.hf.processor import find_processor
 from odevit.solvers.early_exit import Stop
 from odevit.solvers.penalties import Penalty
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.encoder import BlockBridge, BlockOverride, DepthBridge, OdeEncoder, override_blocks
 from odevit.surgery.serialization import describe, is_legacy_student, legacy_config, rebuild
-from odevit.surgery.vit_spec import VitSpec, answer_of, blank
+from odevit.surgery.vit_spec import VitSpec, parse_output, zero_image
 from odevit.surgery.weight_init import truncation_report
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knots import KnottedField
@@ -66,17 +66,17 @@ class OdeStudent(EquationModel, ImageModel):
         if model is None:
             assert not isinstance(config.base_config, dict)  # the configuration has made a config of it
             model = rebuild(config.base, config.base_config)
-        self.anatomy = VitSpec(**{**config.anatomy, "size": tuple(config.anatomy["size"])})
+        self.vit_spec = VitSpec(**{**config.anatomy, "size": tuple(config.anatomy["size"])})
         # First, so that the dtype of this module is that of the frozen parts.
         self.model = model.requires_grad_(False)
         placed = config.positions or config.rope_theta
-        self.encoder = OdeEncoder(config, self.anatomy.width, self.anatomy.layout(model) if placed else None)
-        own, as_tuple = self.anatomy.own, self.anatomy.as_tuple
+        self.encoder = OdeEncoder(config, self.vit_spec.width, self.vit_spec.layout(model) if placed else None)
+        own, as_tuple = self.vit_spec.own, self.vit_spec.as_tuple
         # A Sequential answers to a loop over its members as well as to a call, so it serves for both kinds of list.
         bridge = DepthBridge(self.encoder) if own else nn.Sequential(BlockBridge(self.encoder, as_tuple))
-        self.anatomy.where.install(model, bridge)
+        self.vit_spec.locator.install(model, bridge)
         self.processor: BaseImageProcessor | None = None
-        self._original = _Remembered(None)
+        self._original = _Unregistered(None)
         self.fuse_attention()
         self.post_init()
 
@@ -109,14 +109,14 @@ class OdeStudent(EquationModel, ImageModel):
         return with_registers(self.teacher_layout(height, width), self.config.registers)
 
     def readout_weights(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
-        outer = self.teacher_layout(*(self._size_of(layout) or self.anatomy.size))
+        outer = self.teacher_layout(*(self._size_of(layout) or self.vit_spec.size))
         weights, query = readout_weights_of(self.model, self.to_teacher_space(state), outer)
         return F.pad(weights, (0, state.shape[1] - weights.shape[1])), query
 
     @property
     def image_processor(self) -> BaseImageProcessor:
         """Its teacher's; a model of ours is described by the configuration alone."""
-        return super().image_processor if self.processor is None or self.anatomy.own else self.processor
+        return super().image_processor if self.processor is None or self.vit_spec.own else self.processor
 
     # What its teacher's side is asked.
 
@@ -137,13 +137,13 @@ class OdeStudent(EquationModel, ImageModel):
         The state may come from anywhere on a trajectory, in the teacher's width; `size` is that of its images, when it
         is not the model's own; `kwargs` are whatever else the original's forward takes.
         """
-        if state.ndim != 3 or state.shape[-1] != self.anatomy.width:
+        if state.ndim != 3 or state.shape[-1] != self.vit_spec.width:
             raise ValueError(
-                f"the state has the shape {tuple(state.shape)}; expected [batch, token, {self.anatomy.width}], "
+                f"the state has the shape {tuple(state.shape)}; expected [batch, token, {self.vit_spec.width}], "
                 "the teacher's width, as states() and tokens() give it"
             )
         # The blocks' answer is given, so that the image before them does not matter: one of zeros will do.
-        pixels = blank(self.model, self.anatomy.channels, size or self.anatomy.size)
+        pixels = zero_image(self.model, self.vit_spec.channels, size or self.vit_spec.size)
         return self._run(lambda _: _standing_still(state), pixels, kwargs)
 
     def states(
@@ -168,8 +168,8 @@ class OdeStudent(EquationModel, ImageModel):
 
     def teacher_layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
         """Where the teacher's CLS, patches and registers stand."""
-        own = self.anatomy.size
-        return self.anatomy.layout(self.model, (height or own[0], width or own[1]))
+        own = self.vit_spec.size
+        return self.vit_spec.layout(self.model, (height or own[0], width or own[1]))
 
     # A model of transformers.
 
@@ -221,7 +221,7 @@ class OdeStudent(EquationModel, ImageModel):
         wanted = kwargs.pop("return_dict", None) if self.config.base_config is None else kwargs.get("return_dict")
         output = self._run(integrate, pixel_values, kwargs)
         if wanted and isinstance(output, Tensor):  # timm's models answer with a tensor alone
-            answer = answer_of(self.model, output)
+            answer = parse_output(self.model, output)
             output = OdeViTImageClassifierOutput(logits=answer.logits)
         check_solution(trajectories[-1], pixel_values, on_failure or self.config.on_failure, self.training)
         return _completed(output, trajectories[-1], asked, self.training)
@@ -246,7 +246,7 @@ class OdeStudent(EquationModel, ImageModel):
         setattr(self.model, "patch_embed", value) if own is None else own(value)
 
     @classmethod
-    @refusing_in_a_sentence()
+    @hold_load_report()
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *args: Any, original: nn.Module | None = None, **kwargs: Any
     ) -> Any:
@@ -300,12 +300,12 @@ class OdeStudent(EquationModel, ImageModel):
             )
         refuse_nan(student, folder)
         student.model.requires_grad_(False)
-        student.remember(original, find_processor(folder, student.model))
+        student.set_original(original, find_processor(folder, student.model))
         return (student, info) if wants_info else student
 
-    def remember(self, original: nn.Module | None, processor: BaseImageProcessor | None) -> None:
+    def set_original(self, original: nn.Module | None, processor: BaseImageProcessor | None) -> None:
         """Where it comes from: the model that was operated on, and the image processor of that model."""
-        self._original, self.processor = _Remembered(original), processor
+        self._original, self.processor = _Unregistered(original), processor
 
     def unload(self) -> nn.Module:
         """The model that was operated on, as it was."""
@@ -336,7 +336,7 @@ class OdeStudent(EquationModel, ImageModel):
             return line
         if self._original.model is None or self.config.init != "average":
             return line
-        return line + "\n" + truncation_report(field, self.anatomy.where.blocks(self._original.model), self.config)
+        return line + "\n" + truncation_report(field, self.vit_spec.locator.blocks(self._original.model), self.config)
 
     def print_summary(self) -> None:
         print(self.summary())
@@ -346,14 +346,14 @@ class OdeStudent(EquationModel, ImageModel):
         masks = [name for name in MASKS if kwargs.get(name) is not None and kwargs[name] is not False]
         if masks:
             raise ValueError(f"{', '.join(masks)} was given, but a field looks at every token; leave it out")
-        if self.anatomy.own:
+        if self.vit_spec.own:
             kwargs = {**kwargs, "on_failure": "ignore"}  # the student judges for both
         with override_blocks(self.encoder, crossing):
             # The frozen parts may be in half precision; not every ViT casts on its own.
             return self.model(pixels.to(self.dtype) if pixels.is_floating_point() else pixels, **kwargs)
 
     def _logits(self, state: Tokens, size: tuple[int, int] | None, kwargs: dict[str, Any]) -> Logits:
-        logits = answer_of(self.model, self.output(state, size=size, **kwargs)).logits
+        logits = parse_output(self.model, self.output(state, size=size, **kwargs)).logits
         if logits is None:
             raise ValueError(
                 f"a {type(self.model).__name__} has no head to ask; use stop='velocity', or distil a model "
@@ -366,18 +366,18 @@ class OdeStudent(EquationModel, ImageModel):
         if layout is None or (own := self.teacher_layout().grid) == layout.grid:
             return None
         height, width = (
-            size // patches * count for size, patches, count in zip(self.anatomy.size, own, layout.grid, strict=True)
+            size // patches * count for size, patches, count in zip(self.vit_spec.size, own, layout.grid, strict=True)
         )
         return height, width
 
 
-class _Remembered:
+class _Unregistered:
     """A model that is remembered but is no part: not trained, not moved, not saved, not copied along."""
 
     def __init__(self, model: nn.Module | None) -> None:
         self.model = model
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Remembered:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Unregistered:
         return self
 
 

@@ -131,4 +131,4 @@ def legacy_config(folder: Path, original: nn.Module | None) -> OdeStudentConfig:
     processor = find_processor(folder, model)
     statistics = None if processor is None else statistics_of(processor)
     # The blocks that were replaced are counted in the rebuilt model, which still has them.
-    return OdeStudentConfig(**equation).completed(model, inspect_vit(model), base, base_config, statistics)
+    return OdeStudentConfig(**equation).resolve_for(model, inspect_vit(model), base, base_config, statistics)

@@ -19,7 +19,7 @@ from odevit.surgery.encoder import BlockBridge, DepthBridge
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.serialization import describe
 from odevit.surgery.vit_spec import VitSpec, fit_to_processor, inspect_vit
-from odevit.surgery.weight_init import differences, distance_of_a_copy, inherit
+from odevit.surgery.weight_init import copy_error, copy_problems, init_from_blocks
 from odevit.time_varying.knots import KnottedField
 
 AWAY = 0.01
@@ -30,7 +30,7 @@ Times thirty for a teacher in half precision, whose states are rounded to a few 
 
 
 def get_ode_model(
-    vit: nn.Module, config: OdeStudentConfig | None = None, *, anatomy: VitSpec | None = None, **overrides: Any
+    vit: nn.Module, config: OdeStudentConfig | None = None, *, vit_spec: VitSpec | None = None, **overrides: Any
 ) -> OdeStudent:
     """A student of `vit`: a copy of it whose list of blocks is one vector field and its integration.
 
@@ -53,20 +53,20 @@ def get_ode_model(
     config = (config or OdeStudentConfig()).changed(**overrides)
     model = copy.deepcopy(vit).eval().requires_grad_(False)
     processor = find_processor(str(getattr(vit, "name_or_path", "")), model)
-    anatomy = fit_to_processor(inspect_vit(model), model, processor) if anatomy is None else anatomy
-    blocks = anatomy.where.blocks(model)
+    vit_spec = fit_to_processor(inspect_vit(model), model, processor) if vit_spec is None else vit_spec
+    blocks = vit_spec.locator.blocks(model)
     base, base_config = describe(model)
     statistics = None if processor is None else statistics_of(processor)
-    config = config.completed(model, anatomy, base, base_config, statistics)
-    config.init = settled(config, model, anatomy)
+    config = config.resolve_for(model, vit_spec, base, base_config, statistics)
+    config.init = resolve_init(config, model, vit_spec)
     student = OdeStudent(config, model)
     if config.init == "average":
-        inherit(student.field, blocks, config)
+        init_from_blocks(student.field, blocks, config)
     else:
         initialise_spectral(student.field)
     # The precision stays float32 whatever the frozen parts have: only the equation is trained.
     student.encoder.to(next(blocks[0].parameters()).device)
-    student.remember(vit, processor)
+    student.set_original(vit, processor)
     return student.train(vit.training)
 
 
@@ -81,7 +81,7 @@ def initialise_spectral(field: VectorField | KnottedField) -> None:
         field.tie_knots()
 
 
-def settled(config: OdeStudentConfig, model: nn.Module, anatomy: VitSpec) -> str:
+def resolve_init(config: OdeStudentConfig, model: nn.Module, vit_spec: VitSpec) -> str:
     """How the field is to start: `average`, as far as the teacher's blocks can be copied, or `spectral`.
 
     What a copy gives up is said in a warning.
@@ -92,16 +92,16 @@ def settled(config: OdeStudentConfig, model: nn.Module, anatomy: VitSpec) -> str
     moves = config.knots > 1 or config.vector_knots is not None
     if config.init == "spectral" or (config.init == "auto" and not moves):
         return "spectral"
-    blocks = anatomy.where.blocks(model)
-    problems = differences(blocks, config, anatomy)
+    blocks = vit_spec.locator.blocks(model)
+    problems = copy_problems(blocks, config, vit_spec)
     if problems and config.init == "average":
         raise ConfigError("init='average'", [*problems, "or pass init='spectral', which needs nothing of the teacher"])
     if problems:
         warnings.warn(f"the field starts without its teacher's weights: {'; '.join(problems)}", OdeVitWarning, 3)
         return "spectral"
-    away = distance_of_a_copy(model, anatomy, config)
+    away = copy_error(model, vit_spec, config)
     reasons = list(block_spec(blocks[0]).lacking)
-    if anatomy.rotary and not config.rope_theta:
+    if vit_spec.rotary and not config.rope_theta:
         reasons.append("its positions stand in attention, those of the field do not")
     exact = next(blocks[0].parameters()).dtype in (torch.float32, torch.float64)
     if reasons or not away < AWAY * (1 if exact else 30):

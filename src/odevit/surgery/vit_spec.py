@@ -44,7 +44,7 @@ class VitSpec:
     theta: float | None = None  # the base of its rotary positions, where they are such as `Rotary` has
 
     @property
-    def where(self) -> BlockLocator:
+    def locator(self) -> BlockLocator:
         """Where its blocks stand, as something that can be read and replaced."""
         return (StackedBlocks if self.own else BlockList)(self.place)
 
@@ -71,7 +71,7 @@ class VitSpec:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ViTOutput:
     """What a model says of an image: `logits` of a head, else one `pooled` vector."""
 
     logits: Tensor | None
@@ -86,8 +86,8 @@ def inspect_vit(model: nn.Module, size: tuple[int, int] | None = None) -> VitSpe
     size, convolution = size or image_size_of(model), patch_convolution(model)
     said = getattr(getattr(model, "config", None), "num_channels", 3)
     channels = int(said) if convolution is None else convolution.in_channels
-    pixels = blank(model, channels, size)
-    with place.watched(model) as trace:
+    pixels = zero_image(model, channels, size)
+    with place.record_states(model) as trace:
         try:
             output = model(pixels)
         except Exception as error:
@@ -103,8 +103,8 @@ def inspect_vit(model: nn.Module, size: tuple[int, int] | None = None) -> VitSpe
             f"shapes {sorted(shapes)}"
         )
     _, tokens, width = trace.states[0].shape
-    logits = answer_of(model, output).logits
-    anatomy = VitSpec(
+    logits = parse_output(model, output).logits
+    vit_spec = VitSpec(
         place=place.name,
         as_tuple=trace.as_tuple,
         own=isinstance(place, StackedBlocks),
@@ -118,34 +118,34 @@ def inspect_vit(model: nn.Module, size: tuple[int, int] | None = None) -> VitSpe
         rotary=any(ROTARY.search(type(module).__name__) for module in model.modules()),
         labels=None if logits is None else logits.shape[-1],
     )
-    return replace(anatomy, theta=_theta(model, anatomy, trace.positions))
+    return replace(vit_spec, theta=_theta(model, vit_spec, trace.positions))
 
 
-def fit_to_processor(anatomy: VitSpec, model: nn.Module, processor: BaseImageProcessor | None) -> VitSpec:
+def fit_to_processor(vit_spec: VitSpec, model: nn.Module, processor: BaseImageProcessor | None) -> VitSpec:
     """The anatomy for the pictures that the model's image processor makes; some take others than their own size."""
     if processor is None:
-        return anatomy
+        return vit_spec
     check_processor(processor)
     channels, height, width = shape_of(processor)
-    if (channels, height, width) == (anatomy.channels, *anatomy.size):
-        return anatomy
+    if (channels, height, width) == (vit_spec.channels, *vit_spec.size):
+        return vit_spec
     try:
-        if channels == anatomy.channels:
+        if channels == vit_spec.channels:
             return inspect_vit(model, (height, width))  # DINOv2 was made for 518 and is shown 224
     except ValueError:
         pass
-    own = (anatomy.channels, *anatomy.size)
+    own = (vit_spec.channels, *vit_spec.size)
     raise ValueError(
         f"the image processor of the {type(model).__name__} makes pictures of {channels} x {height} x {width}, which "
         f"it does not take; expected {' x '.join(map(str, own))}: correct its preprocessor_config.json"
     )
 
 
-def answer_of(model: nn.Module, output: Any) -> Answer:
+def parse_output(model: nn.Module, output: Any) -> ViTOutput:
     """Logits and pooled vector out of whatever a model returns."""
     if isinstance(output, Tensor):  # timm: logits, or features of a model without classes
         headless = getattr(model, "num_classes", None) == 0
-        return Answer(None, output) if headless else Answer(output, None)
+        return ViTOutput(None, output) if headless else ViTOutput(output, None)
     if not isinstance(output, ModelOutput):
         raise ValueError(
             f"{type(model).__name__} returned a {type(output).__name__}; expected a tensor or a ModelOutput "
@@ -155,10 +155,10 @@ def answer_of(model: nn.Module, output: Any) -> Answer:
     pooled = next((named[key] for key in ("image_embeds", "pooler_output") if key in named), None)
     if pooled is None and "last_hidden_state" in named:
         pooled = named["last_hidden_state"][:, 0]
-    return Answer(named.get("logits"), pooled)
+    return ViTOutput(named.get("logits"), pooled)
 
 
-def blank(model: nn.Module, channels: int, size: tuple[int, int]) -> Pixels:
+def zero_image(model: nn.Module, channels: int, size: tuple[int, int]) -> Pixels:
     """One image of zeros, of the type and on the device of the model's weights."""
     like = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
     return torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device)
@@ -192,16 +192,16 @@ def _grid(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def _theta(model: nn.Module, anatomy: VitSpec, handed: Any) -> float | None:
+def _theta(model: nn.Module, vit_spec: VitSpec, handed: Any) -> float | None:
     """The base of a model's rotary positions; None where it has none, or others than a field can have.
 
     A model of ours says it. For others the cosines and sines that its blocks are handed are compared with ours.
     """
     said = getattr(getattr(model, "config", None), "rope_theta", None) or None
-    if anatomy.own or said is None or anatomy.heads is None or not isinstance(handed, tuple) or len(handed) != 2:
-        return said if anatomy.own else None
-    layout, head_dim = anatomy.layout(model), anatomy.width // anatomy.heads
-    tables = Rotary(said, layout).rotation(anatomy.tokens, head_dim, handed[0].device)
+    if vit_spec.own or said is None or vit_spec.heads is None or not isinstance(handed, tuple) or len(handed) != 2:
+        return said if vit_spec.own else None
+    layout, head_dim = vit_spec.layout(model), vit_spec.width // vit_spec.heads
+    tables = Rotary(said, layout).rotation(vit_spec.tokens, head_dim, handed[0].device)
     # They may have been rounded to half precision.
     same = (
         given.shape == (layout.num_patches, head_dim) and torch.allclose(given.float(), ours[layout.patches], atol=1e-2)

@@ -15,11 +15,11 @@ from odevit.core.solution import Solution, Stats
 from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
 from odevit.hf.processor import PixelStatistics, statistics_of
-from odevit.surgery.vit_spec import VitSpec, answer_of
+from odevit.surgery.vit_spec import VitSpec, parse_output
 from odevit.tokens import Logits, Pixels, Tokens
 
 
-class OrdinaryViT(ImageModel):
+class ViTWrapper(ImageModel):
     """logits = head(block_L(... block_1(h_0))): what it answers and what that costs; it has no trajectory.
 
     Args:
@@ -29,29 +29,29 @@ class OrdinaryViT(ImageModel):
         statistics: of the pixels it is trained with, if it has none.
     """
 
-    depth: Blocks
+    depth: BlockStack
 
     def __init__(
         self,
         model: PreTrainedModel,
-        anatomy: VitSpec,
+        vit_spec: VitSpec,
         processor: BaseImageProcessor | None,
         statistics: PixelStatistics | None = None,
     ) -> None:
         super().__init__()
-        if anatomy.labels is None:
+        if vit_spec.labels is None:
             raise ValueError(
                 f"this is a {type(model).__name__} without a classification head; give it one for your data first: "
                 "odevit train teacher=FOLDER head_only=true data=DATA"
             )
         self.model, self.processor = model, processor
         statistics = statistics if processor is None else statistics_of(processor)
-        self.depth = Blocks(anatomy.blocks)
+        self.depth = BlockStack(vit_spec.blocks)
         self.config = copy.deepcopy(model.config)
         pixels = {} if statistics is None else {"image_mean": list(statistics.mean), "image_std": list(statistics.std)}
         for name, value in {"image_mean": None, "image_std": None, **pixels}.items():
             setattr(self.config, name, value)
-        self.config.image_size, self.config.num_channels = anatomy.size, anatomy.channels
+        self.config.image_size, self.config.num_channels = vit_spec.size, vit_spec.channels
 
     @property
     def image_processor(self) -> BaseImageProcessor:
@@ -72,7 +72,7 @@ class OrdinaryViT(ImageModel):
     def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
         self.depth.check(solver_config=solver_config, **options)
-        logits = answer_of(self.model, self.model(pixels)).logits
+        logits = parse_output(self.model, self.model(pixels)).logits
         assert logits is not None  # it has a head
         return logits, Solution(
             logits, self.solver_config.horizon, Stats(nfe=self.solver_config.steps, steps=self.solver_config.steps)
@@ -85,7 +85,7 @@ class OrdinaryViT(ImageModel):
     readout = readout_weights = layout = embed
 
 
-class Blocks(Depth):
+class BlockStack(Depth):
     """h_l = block_l(h_{l-1}): the depth of somebody else's ViT, which can be counted, but not integrated."""
 
     def __init__(self, count: int) -> None:

@@ -15,7 +15,7 @@ from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.surgery.block_adapter import block_spec, weights_of
 from odevit.surgery.configuration_student import OdeStudentConfig
-from odevit.surgery.vit_spec import VitSpec, blank
+from odevit.surgery.vit_spec import VitSpec, zero_image
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField
@@ -25,10 +25,10 @@ SETTINGS = {"gate_proj": "gated=True", "_norm.": "qk_norm=True", "scale": "resid
 """What to pass so that a field has a part whose name contains this."""
 
 
-def differences(blocks: Sequence[nn.Module], config: OdeStudentConfig, anatomy: VitSpec) -> list[str]:
+def copy_problems(blocks: Sequence[nn.Module], config: OdeStudentConfig, vit_spec: VitSpec) -> list[str]:
     """What keeps a field from starting as a blend of the blocks, as sentences."""
-    theirs, width = block_spec(blocks[0]), anatomy.width
-    expected = {"hidden_size": width, "num_attention_heads": anatomy.heads, "attention": theirs.attention}
+    theirs, width = block_spec(blocks[0]), vit_spec.width
+    expected = {"hidden_size": width, "num_attention_heads": vit_spec.heads, "attention": theirs.attention}
     expected |= {} if theirs.norm is None else {"norm": theirs.norm}
     problems = [
         f"{name}={getattr(config, name)!r}, the teacher's is {value!r}; leave it out"
@@ -39,7 +39,7 @@ def differences(blocks: Sequence[nn.Module], config: OdeStudentConfig, anatomy: 
     if problems:
         return problems
     with torch.device("meta"):
-        own = dict(_autonomous(config, anatomy, None).named_parameters())
+        own = dict(_autonomous(config, vit_spec, None).named_parameters())
     given = weights_of(blocks[0], config.residual_scale is not None)
     problems = [
         f"{name} has the shape {tuple(value.shape)} in the teacher and {tuple(own[name].shape)} in the field"
@@ -57,7 +57,7 @@ def differences(blocks: Sequence[nn.Module], config: OdeStudentConfig, anatomy: 
     return problems
 
 
-def shares(table: KnotSchedule, layers: int) -> Tensor:
+def blend_weights(table: KnotSchedule, layers: int) -> Tensor:
     """b_kl, [knot, layer]: how much of each block a knot starts with; every row sums to 1.
 
     Straight between knots: max(0, 1 - |l - c| / gap), the hat around the knot's own place c among the layers 0..L-1.
@@ -98,7 +98,7 @@ def knot_times(distances: Sequence[float], knots: int, blend: str = "linear") ->
 
 
 @torch.no_grad()
-def inherit(field: VectorField | KnottedField, blocks: Sequence[nn.Module], config: OdeStudentConfig) -> None:
+def init_from_blocks(field: VectorField | KnottedField, blocks: Sequence[nn.Module], config: OdeStudentConfig) -> None:
     """W_k = sum_l b_kl W_l for every knot; a field without knots is the mean of the blocks. Biases they lack are 0.
 
     Changes of a low rank start as the nearest ones to what the mean misses, vectors as blends at their own knots.
@@ -108,12 +108,13 @@ def inherit(field: VectorField | KnottedField, blocks: Sequence[nn.Module], conf
         field = cast(VectorField, field.knots[0])  # what a network adds begins as nothing
     if isinstance(field, VectorField):
         return _write(field, _mixed(weights, torch.full((len(blocks),), 1.0 / len(blocks))))
-    rows = shares(field.knot_schedule, len(blocks))
+    rows = blend_weights(field.knot_schedule, len(blocks))
     for knot, row in zip(field.knots, rows, strict=True):
         _write(cast(VectorField, knot), _mixed(weights, row))
     if field.changes:
         missed = (
-            shares(field.change_schedule, len(blocks)) - _hats(field.knot_schedule, field.change_schedule.times) @ rows
+            blend_weights(field.change_schedule, len(blocks))
+            - _hats(field.knot_schedule, field.change_schedule.times) @ rows
         )
         for change, row in zip(field.changes, missed, strict=True):
             cast(LowRankChange, change).approximate(_mixed(weights, row))
@@ -124,7 +125,7 @@ def truncation_report(field: KnottedField, blocks: Sequence[nn.Module], config: 
     """|W(t_k) - W_l| / |W_l| over all weights, for every knot and the blocks it stands for, as a small table."""
     table = field.knot_schedule if len(field.knots) > 1 else field.change_schedule
     lines = ["knot  share of T  blocks  distance of its weights from theirs"]
-    for number, (time, row) in enumerate(zip(table.times, shares(table, len(blocks)), strict=True), start=1):
+    for number, (time, row) in enumerate(zip(table.times, blend_weights(table, len(blocks)), strict=True), start=1):
         own, stands_for = field.at(time * table.horizon), row.nonzero().flatten().tolist()
         away = [_distance(own, weights_of(blocks[n], config.residual_scale is not None)) for n in stands_for]
         named = "-".join(str(n + 1) for n in dict.fromkeys((stands_for[0], stands_for[-1])))
@@ -133,27 +134,27 @@ def truncation_report(field: KnottedField, blocks: Sequence[nn.Module], config: 
 
 
 @torch.no_grad()
-def distance_of_a_copy(model: nn.Module, anatomy: VitSpec, config: OdeStudentConfig) -> float:
+def copy_error(model: nn.Module, vit_spec: VitSpec, config: OdeStudentConfig) -> float:
     """|b(h) - b'(h)| / |b(h) - h| for the first block b, its copy b' in a field, and h of an image of noise.
 
     What a copy leaves out does not always show in the names of weights; it shows in what it computes.
     """
-    pixels = blank(model, anatomy.channels, anatomy.size)
+    pixels = zero_image(model, vit_spec.channels, vit_spec.size)
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(0))
-    with anatomy.where.watched(model) as trace:
+    with vit_spec.locator.record_states(model) as trace:
         model(noise.to(pixels))
     before, after = (state.float() for state in trace.states[:2])
-    block = anatomy.where.blocks(model)[0]
-    copy = _autonomous(config, anatomy, model).to(before.device).eval()
+    block = vit_spec.locator.blocks(model)[0]
+    copy = _autonomous(config, vit_spec, model).to(before.device).eval()
     _write(copy, weights_of(block, config.residual_scale is not None))
     moved = solve(copy, before, solver="lie_trotter", steps=1, t1=1.0).state
     return float((moved - after).norm() / (after - before).norm())
 
 
-def _autonomous(config: OdeStudentConfig, anatomy: VitSpec, model: nn.Module | None) -> VectorField:
+def _autonomous(config: OdeStudentConfig, vit_spec: VitSpec, model: nn.Module | None) -> VectorField:
     """A field of one set of weights that is otherwise as configured. Without a model it has no positions."""
     plain = config.changed(leak=0.0, fade=0.0, **({} if model else {"rope_theta": 0.0}))
-    return make_knot(plain, anatomy.layout(model) if model and plain.rope_theta else None)
+    return make_knot(plain, vit_spec.layout(model) if model and plain.rope_theta else None)
 
 
 def _hats(table: KnotSchedule, times: Sequence[float]) -> Tensor:
