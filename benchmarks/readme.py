@@ -1,4 +1,4 @@
-"""Fill the tables of the README and the docs from records/: python -m benchmarks.readme [--check]."""
+"""Fill the tables of the README, the docs and the notes from records/: python -m benchmarks.readme [--check]."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from odevit.compare.aggregate import markdown as table
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/vit.md",
+    "docs/family.md",
     "docs/results.md",
-    "docs/distillation.md",
-    "docs/students.md",
-    "docs/systems.md",
-    "docs/solvers.md",
     "docs/limits.md",
     "docs/explorer.md",
+    "records/notes-distillation.md",
+    "records/notes-stability.md",
+    "records/notes-family.md",
+    "records/notes-training.md",
 )
 FAMILY = {
     "digits": ROOT / "benchmarks/compare-digits/comparison.json",
@@ -69,7 +71,7 @@ RECIPES = {
     "rms": "the same with RMSNorm",
     "jasmin": "the same with JaSMin, weight 0.02",
     "solver": "Lie-Trotter or exponential Euler, leak, drawn",
-    "own-solver": "the same, 40% of the batches in the model's own way",
+    "own-solver": "the same, 40% of the batches with the model's own settings",
     "coarse": "the same, first 40% of 20 epochs with 6 steps",
     "ee": "exponential Euler, leak, drawn",
 }
@@ -95,7 +97,7 @@ def records_table() -> str:
         times = seconds if max(seconds) > 1.5 * min(seconds) else [record["seconds"]]
         rows.append(
             [
-                f"[{name}](records/{name}/record.json)",
+                f"[{name}](../records/{name}/record.json)",
                 Path(record["data"]).name,
                 f"{record['params'] / 1e6:.2f}M",
                 str(record["nfe"]),
@@ -111,7 +113,7 @@ def records_table() -> str:
 
 def way_name(solver_config: dict[str, Any], own: dict[str, Any]) -> str:
     if solver_config["horizon"] > own["horizon"]:
-        return f"its own step, {solver_config['horizon'] / own['horizon']:g} x the horizon"
+        return f"own step length, {solver_config['horizon'] / own['horizon']:g} x the horizon"
     return f"{solver_config['solver'].replace('_', '-')}, {solver_config['steps']} steps"
 
 
@@ -163,13 +165,13 @@ def losses_table() -> str:
         ]
         for name, (part, counts) in groups.items()
     ]
-    return table(["largest loss against the model's own way, in points", *COMPARED], rows)
+    return table(["largest loss in points", *COMPARED], rows)
 
 
 def recipes_table() -> str:
     """16 epochs each: the accuracy on held-out images, and the largest losses against it."""
     folder = ROOT / "records/ablations-cifar100"
-    head = ["what is trained", "held-out top-1", "loss", "6 to 64 steps", "to 8 x horizon", "other solvers", "at rest"]
+    head = ["trained with", "held-out top-1", "loss", "6 to 64 steps", "to 8 x horizon", "other solvers", "at rest"]
     rows = []
     for name, title in RECIPES.items():
         metrics = [json.loads(line) for line in (folder / f"{name}-metrics.jsonl").read_text().splitlines()]
@@ -198,8 +200,27 @@ def inside(solver_config: dict[str, Any]) -> bool:
     )
 
 
+def sizes_table() -> str:
+    """A teacher and its students: megabytes of weights in float32, top-1, evaluations. For the README."""
+    names = PUBLISHED[2::-1]
+    teacher = read(names[0], "record.json")["teacher"]
+    rows = [["teacher: 12 blocks", megabytes(teacher), f"{teacher['top1']:.1%}", str(teacher["nfe"])]]
+    for name in names:
+        record, knots = read(name, "record.json"), name.removesuffix("-pooled").rpartition("knots")[2]
+        title = f"student: {knots} knot{'s' if knots != '1' else ''}"
+        rows.append([title, megabytes(record), f"{record['top1']:.1%}", str(record["nfe"])])
+        if knots == "4":
+            few = next(way for way in read(name, "any_way-gpu.json")["ways"] if way["steps"] == 8)
+            rows.append([f"{title}, 8 steps", megabytes(record), f"{few['top1']:.1%}", f"{few['nfe']:g}"])
+    return table(["DINOv2-S on CIFAR-100", "MB (fp32)", "top-1", "evaluations"], rows)
+
+
+def megabytes(model: dict[str, Any]) -> str:
+    return f"{4 * model['params'] / 1e6:.1f}"
+
+
 def first_table() -> str:
-    """What a newcomer gets, in two lines."""
+    """The two models trained from scratch, for the README."""
     rows = []
     for title, name in (("CIFAR-10", "fast-cifar10"), ("CIFAR-100", "fast-cifar100")):
         record, report = read(name, "record.json"), read(name, "attractor.json")
@@ -212,12 +233,12 @@ def first_table() -> str:
         shares = [f"{100 * number:.2f}%" for number in (record["top1"], six["top1"], far["top1"])]
         time = f"{record['seconds']:.0f} s on one {device(record)}"
         rows.append([title, f"{record['params'] / 1e6:.2f}M", time, *shares])
-    head = ["from scratch", "parameters", "training", f"test top-1, {record['nfe']} steps", "6 steps", "8 x as far"]
+    head = ["data", "parameters", "training", f"test top-1, {record['nfe']} steps", "6 steps", "8 x the horizon"]
     return table(head, rows)
 
 
 def replaced_table() -> str:
-    """What becomes of a ViT whose blocks were replaced by one equation, and of its answers in other ways."""
+    """Top-1 of students with several solver settings, and of their teacher."""
     rows = []
     for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3]):
         record, ways = read(name, "record.json"), read(name, "any_way-gpu.json")["ways"]
@@ -229,8 +250,8 @@ def replaced_table() -> str:
         rows.append(
             [data.replace("cifar", "CIFAR-"), knots, size, f"{record['teacher_top1']:.1%}", *own, top1["rk4", 12]]
         )
-    ways_shown = ["top-1: the equation, 12 steps", "8 steps", "64 steps", "12 steps of RK4"]
-    return table(["in the place of a ViT", "knots", "parameters", "top-1: the ViT", *ways_shown], rows)
+    settings = ["student, 12 steps", "8 steps", "64 steps", "12 steps of RK4"]
+    return table(["data", "knots", "parameters", "teacher", *settings], rows)
 
 
 def short_table() -> str:
@@ -322,7 +343,7 @@ def equilibrium_table() -> str:
 
 def objectives_table() -> str:
     report = json.loads((ROOT / "benchmarks/objectives.json").read_text())
-    head = ["what the student matches", "agreement with the teacher", "top-1", "seeds"]
+    head = ["the student matches", "agreement with the teacher", "top-1", "seeds"]
     rows = [
         [
             row["objective"],
@@ -337,7 +358,7 @@ def objectives_table() -> str:
 
 def students_table() -> str:
     """What students of one real teacher keep of it."""
-    head = ["record", "parameters", "seeds", "seconds", "epochs", "top-1", "its teacher's", "kept", "agreement"]
+    head = ["record", "parameters", "seeds", "seconds", "epochs", "top-1", "teacher's", "kept", "agreement"]
 
     def figure(record: dict[str, Any], key: str) -> str:
         spread = record[f"{key}_spread"]
@@ -348,7 +369,7 @@ def students_table() -> str:
         record = read(name, "record.json")
         rows.append(
             [
-                f"[{name}](../records/{name}/record.json)",
+                f"[{name}]({name}/record.json)",
                 f"{record['params'] / 1e6:.2f}M",
                 str(len(record["seeds"])),
                 " / ".join(f"{seed['seconds']:.0f}" for seed in record["seeds"]),
@@ -403,14 +424,14 @@ def same_time_table(file: str, removed: str = "") -> str:
     count = len(students[0]["seeds"])
     note = (
         f"{report['seconds']:g} s each, {count} seed{'s' if count > 1 else ''}; the first {report['images']:,} test "
-        f"images in other ways; {device(report)}."
+        f"images with other solver settings; {device(report)}."
     )
     note += f" Untrained ones: the first {left['images']:,}, {device(left)}." if removed else ""
     return table(head, rows) + "\n\n" + note
 
 
 def student_speed_table() -> str:
-    """What an image costs a real teacher and every kind of student."""
+    """Milliseconds per image of a real teacher and of every kind of student."""
     report = json.loads((ROOT / "benchmarks/student_speed.json").read_text())
     rows = [
         [
@@ -421,12 +442,12 @@ def student_speed_table() -> str:
         ]
         for row in report["rows"]
     ]
-    note = f"Batches of {report['images']}, least of five turns, {device(report)}."
+    note = f"Batches of {report['images']}, least of five measurements, {device(report)}."
     return table(["student", "parameters", "evaluations", "ms / image"], rows) + "\n\n" + note
 
 
 def any_way_table() -> str:
-    """Students asked in other ways: points lost, and answers that are others."""
+    """Students with other solver settings: points lost, and the share of predictions that change."""
     asked = {name: read(name, "any_way-gpu.json") for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3])}
     reports = list(asked.values())
     own = reports[0]["ways"][0]
@@ -434,7 +455,7 @@ def any_way_table() -> str:
     for numbers in zip(*(report["ways"] for report in reports), strict=True):
         solver_config = numbers[0]
         if solver_config == own:
-            name = f"{solver_config['solver']}, {solver_config['steps']} steps, its own"
+            name = f"{solver_config['solver']}, {solver_config['steps']} steps, own settings"
             rows.append([name, f"{solver_config['nfe']:g}", *(f"{w['top1']:.1%}" for w in numbers)])
             continue
         cells = [f"{w['top1']:.1%}, {-w['lost']:+.1f} ± {w['lost_error']:.1f}, {w['changed']:.1f}%" for w in numbers]
@@ -443,7 +464,7 @@ def any_way_table() -> str:
         rows.append(
             [f"{solver_config['solver']}, {solver_config['steps']} steps{far}", f"{solver_config['nfe']:g}", *cells]
         )
-    head = ["way", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in asked)]
+    head = ["solver settings", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in asked)]
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
 
 
@@ -464,7 +485,7 @@ def knots_table() -> str:
         row += [f"{record['teacher_top1']:.2%}", kept, f"{record['agreement']:.2%}"]
         trained = next(text for end, text in TRAINED.items() if name.endswith(end))
         rows.append([*row, f"{updates_of(name):,} updates, {trained}"])
-    head = ["knots", "data", "parameters", "top-1", "its teacher's", "kept", "agreement", "training, a run"]
+    head = ["knots", "data", "parameters", "top-1", "teacher's", "kept", "agreement", "training, a run"]
     return table(head, rows)
 
 
@@ -475,7 +496,7 @@ def updates_of(name: str) -> int:
 
 
 def pooled_table() -> str:
-    """What today's phases brought, and how many updates each had."""
+    """Students of the earlier phases and of the present ones, with their numbers of updates."""
 
     def cell(name: str) -> str:
         first = read(f"distill-dinov2s-cifar100-{name}", "record.json")["seeds"][0]
@@ -484,11 +505,11 @@ def pooled_table() -> str:
 
     rows = [[str(k), cell(f"knots{k}"), cell(f"knots{k}-pooled")] for k in (4, 2, 1)]
     what = "top-1, agreement, updates"
-    return table(["knots", f"earlier phases: {what}", f"today's: {what}"], rows) + "\n\nSeed 0 of each."
+    return table(["knots", f"earlier phases: {what}", f"present ones: {what}"], rows) + "\n\nSeed 0 of each."
 
 
 def breaking_table() -> str:
-    """The fewest steps with which a student still answers as it does, solver by solver, and what fewer make of it."""
+    """Top-1 with few steps, solver by solver, and the stability limit from the largest eigenvalue."""
     reports = {name: json.loads((ROOT / f"{run}coarse-cpu.json").read_text()) for name, run in BREAKING.items()}
     rows = []
     for name, report in reports.items():
@@ -502,7 +523,7 @@ def breaking_table() -> str:
         limits = json.loads((ROOT / f"{BREAKING[name]}limits-cpu.json").read_text())
         fewest = [limits["fewest_steps"].get(solver, "-") for solver in cells]
         rows.append(
-            [f"stable by \\|λ\\| = {limits['radius']:.1f}", *(f"from {n} on" if n != "-" else n for n in fewest)]
+            [f"stable by \\|λ\\| = {limits['radius']:.1f}", *(f"{n} or more" if n != "-" else n for n in fewest)]
         )
     first = next(iter(reports.values()))
     head = ["steps: top-1", *dict.fromkeys(solver_config["solver"] for solver_config in first["ways"][1:])]
@@ -519,10 +540,10 @@ def knot_places_table() -> str:
 
 
 def blends_table() -> str:
-    """How weights move between their knots, in a short training: straight or in pieces."""
+    """Interpolation of weights between knots in a short training: linear or piecewise constant."""
     folder, rows = ROOT / "records/blends-dinov2s-cifar100", []
     kinds = {
-        "linear": "straight, as by default",
+        "linear": "linear, the default",
         "constant": "`student.blend=constant student.vector_knots=null`",
         "eight": "`student.blend=constant student.vector_knots=8 student.vector_blend=constant`",
     }
@@ -536,7 +557,7 @@ def blends_table() -> str:
 
 
 def unseen_table() -> str:
-    """Agreement on images that a student has seen, on held-out ones and on test images."""
+    """Agreement on training, held-out and test images."""
     asked = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
     rows = []
     for name, report in asked.items():
@@ -546,7 +567,7 @@ def unseen_table() -> str:
         rows.append([f"`{name.removeprefix('distill-dinov2s-')}`", *agreed, *errors])
     first = next(iter(asked.values()))
     note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}. -: not measured."
-    errors_of = ["error of the states", "of what the head is given"]
+    errors_of = ["error of the states", "of the input of the head"]
     head = [
         "agreement on",
         "training images",
@@ -558,7 +579,7 @@ def unseen_table() -> str:
 
 
 def prices_table() -> str:
-    """What an equation costs in accuracy: against its teacher, or against a model without that quality."""
+    """Loss of accuracy: of a student, or of a model that is trained for stability."""
     dino, vit, free, attractor, settled = (
         "distill-dinov2s-cifar100-knots4-pooled",
         "distill-cifar100",
@@ -574,14 +595,14 @@ def prices_table() -> str:
     prices = [
         (f"DINOv2-S backbone on CIFAR-100, distilled without labels in {seconds}", number(dino, "teacher_top1"), dino),
         ("12-layer ViT on CIFAR-100, distilled without labels", number(vit, "teacher_top1"), vit),
-        ("an answer that hardly depends on the integration, CIFAR-10", number(free), attractor),
-        ("settling, so that nearly every state rests, CIFAR-10", number(attractor), settled),
+        ("predictions that are stable across solvers and steps, CIFAR-10", number(free), attractor),
+        ("fine-tuning with settling, CIFAR-10", number(attractor), settled),
     ]
     rows = [
         [what, f"{100 * before:.2f}%", f"{100 * number(record):.2f}%", f"[{record}](../records/{record}/record.json)"]
         for what, before, record in prices
     ]
-    return table(["what", "without", "with", "record"], rows)
+    return table(["", "without", "with", "record"], rows)
 
 
 def tried(data: str) -> list[dict[str, Any]]:
@@ -647,14 +668,14 @@ def adjoint_table() -> str:
 
 
 def explorer_table() -> str:
-    """How quick the explorer is, from benchmarks/explorer.json."""
+    """Speed of the explorer, from benchmarks/explorer.json."""
     record = json.loads((ROOT / "benchmarks/explorer.json").read_text())
     alone = record["without_a_page"]
     times = {
         "first paint of the page": record["first_paint_ms"],
         "first answer in the page": record["first_answer_ms"],
-        "a new integration, until the page shows it": record["new_integration_in_the_page_ms"],
-        "the same without a page": alone["look_ms"],
+        "a new integration, until it is displayed": record["new_integration_in_the_page_ms"],
+        "the same without the page": alone["look_ms"],
     }
     rows = [[name, *(f"{time[part]:.0f}" for part in ("median", "least", "most"))] for name, time in times.items()]
     device, load = record["device"], record["load_average"]
@@ -665,7 +686,24 @@ def explorer_table() -> str:
     return table(("milliseconds", "median", "least", "most"), rows) + "\n\n" + note
 
 
+def family_table() -> str:
+    """Every system with its description from conf/system, and its scores on CIFAR-10."""
+    rows = []
+    for row in tried("CIFAR-10"):
+        nfe, time = f"{row['nfe']['mean']:.3g}", f"{row['relative']:.1f} x"
+        rows.append([f"`{row['system']}`", described(row["system"]), nfe, time, f"{row['top1']:.1%}"])
+    return table(["system", "what it is", "evaluations", "time", "top-1"], rows)
+
+
+def described(system: str) -> str:
+    """The sentence with which the file of a system begins."""
+    _, sentence, *_ = (ROOT / f"src/odevit/conf/system/{system}.yaml").read_text().splitlines()
+    return sentence.removeprefix("# ").rstrip(".").replace("|", "\\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "sizes": sizes_table,
+    "family": family_table,
     "student_speed": student_speed_table,
     "same_time": lambda: same_time_table("benchmarks/same_time.json"),
     "same_time_longer": lambda: same_time_table("benchmarks/same_time_longer.json"),
