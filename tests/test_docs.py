@@ -1,4 +1,4 @@
-"""What the README and the docs say is true today."""
+"""Commands, code, tables and links of the README and the docs work."""
 
 import re
 import shlex
@@ -22,17 +22,18 @@ from odevit.train.compose import compose_as
 from tests.pictures import SHAPES, folder_of_shapes
 
 ROOT = Path(__file__).parents[1]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "records").glob("notes-*.md"))]
 LINKING = [
     *DOCS,
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "records/README.md", "benchmarks/README.md")),
     *sorted(ROOT.glob("checkpoints/*/README.md")),
 ]
-USE = ROOT / "docs/use.md"
+TUTORIALS = [ROOT / "docs/images.md", ROOT / "docs/vit.md"]
+"""Run as a whole, one after the other, in a folder with the files they mention."""
 SNIPPETS = [
     pytest.param(code, id=f"{path.name}-{number}")
     for path in DOCS
-    if path != USE
+    if path not in TUTORIALS
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
 ]
 
@@ -48,8 +49,8 @@ COMMANDS = sorted(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command):
-    """Every verb and every key exists, and recipes compose; nothing is run."""
+def test_commands_parse_and_their_recipes_compose(command):
+    """Nothing is run."""
     _, name, *words = shlex.split(command)
     verb = verb_of(name)
     if isinstance(verb, RecipeVerb):
@@ -64,7 +65,7 @@ def test_commands_are_understood(command):
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_keys_of_recipes_exist(path):
+def test_recipe_keys_in_the_text_exist(path):
     recipe, text = DistillRecipe(), path.read_text()
     groups = "train|data|student|objective|alignment|stopping"
     keys = {*re.findall(rf"`({groups})\.(\w+)[`=]", text), *re.findall(rf"\b({groups}|model)\.(\w+)=", text)}
@@ -73,30 +74,31 @@ def test_keys_of_recipes_exist(path):
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_snippets_run(code):
+def test_python_blocks_run(code):
     if "export_onnx" in code:
         pytest.importorskip("onnxscript")
     with SOLVERS.restored():
         exec(compile(code, "snippet", "exec"), {})
 
 
-def test_the_page_for_the_first_hour_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """As printed, but for how long is trained, in a folder with the pictures and the ViT that the page speaks of."""
+def test_tutorials_run_from_top_to_bottom(tmp_path, monkeypatch):
+    """As printed, but with one epoch, in a folder with the images and the ViT that the pages mention."""
     monkeypatch.chdir(tmp_path)
     folder_of_shapes(Path("pictures"), 8, SHAPES[:3])
     shape = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
     ViTModel(ViTConfig(**shape, image_size=32, patch_size=8)).save_pretrained("vit")
     ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained("vit")
-    for language, code in re.findall(r"```(sh|python)\n(.*?)```", USE.read_text(), flags=re.S):
+    text = "".join(path.read_text() for path in TUTORIALS)
+    for language, code in re.findall(r"```(sh|python)\n(.*?)```", text, flags=re.S):
         if language == "python":
-            exec(compile(code, "use.md", "exec"), {})
+            exec(compile(code, "tutorial", "exec"), {})
         for line in code.splitlines() if language == "sh" else ():
             _, verb, *words = (word for word in shlex.split(line) if not word.startswith("train.seconds="))
             quick = ["train.epochs=1"] if verb in ("train", "distill") else []
             assert main([verb, *words, *quick]) == 0, line
 
 
-def test_the_card_of_the_bundled_model_works_from_any_folder(tmp_path, monkeypatch):
+def test_code_on_the_card_of_the_bundled_model_runs_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 60)).save("image.png")
     (code,) = re.findall(r"```python\n(.*?)```", (bundled_models()["cifar10"] / "README.md").read_text(), flags=re.S)
@@ -105,7 +107,7 @@ def test_the_card_of_the_bundled_model_works_from_any_folder(tmp_path, monkeypat
     assert len(names["classify"]("image.png")) == 5
 
 
-def test_the_manual_states_the_rules_of_the_verdicts():
+def test_stability_page_states_the_thresholds_of_each_verdict():
     text = " ".join((ROOT / "docs/stability.md").read_text().split())
     questions = dict(re.findall(r"\*\*([^*]+\?)\*\* (.*?)(?=\*\*[^*]+\?\*\*|## )", text))
     rules = {
@@ -131,22 +133,39 @@ def test_the_manual_states_the_rules_of_the_verdicts():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_tables_are_what_the_records_say(page):
+def test_tables_equal_what_the_records_give(page):
     text = (ROOT / page).read_text()
     assert "<!--" in text
     assert filled(text) == text
 
 
-def test_every_table_is_on_a_page():
+def test_every_table_is_on_exactly_one_page():
     shown = [name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", (ROOT / page).read_text())]
     assert sorted(shown) == sorted(TABLES)
 
 
-@pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
+def broken_links(path):
+    """Links of a page to files or headings that do not exist."""
     for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", path.read_text()):
         page = path.parent / target if target else path
-        assert page.exists(), f"{path.name} links to {target}"
-        headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M) if anchor else []
-        anchors = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
-        assert not anchor or anchor in anchors, f"{path.name} links to {target}#{anchor}"
+        if not page.exists():
+            yield target
+        elif anchor:
+            headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
+            if anchor not in [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]:
+                yield f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_exist(path):
+    assert list(broken_links(path)) == []
+
+
+def test_broken_links_finds_missing_files_and_headings(tmp_path):
+    (tmp_path / "other.md").write_text("# Size, steps and solver\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Here\n[a](other.md#size-steps-and-solver) [b](#here) [c](https://example.org/x)\n"
+        "[d](gone.md) [e](other.md#size) [f](#there) ![g](gone.png)\n"
+    )
+    assert list(broken_links(page)) == ["gone.md", "other.md#size", "#there", "gone.png"]

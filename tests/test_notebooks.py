@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and are kept without what they print."""
+"""The notebooks run from top to bottom, and are stored without outputs."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ pytest.importorskip("ipykernel", reason="the notebooks need odevit[dev]")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FIGURES = {"use": 3, "distil": 2, "analyse": 5}
-"""How many pictures each of them draws; a film counts by itself."""
+"""The number of figures in each, films aside."""
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,12 @@ def kernel_settings():
     return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def test_there_is_a_test_for_every_notebook():
+def test_figures_lists_every_notebook():
     assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_outputs_are_stripped(name):
+def test_notebook_is_stored_without_outputs(name):
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -33,8 +33,8 @@ def test_outputs_are_stripped(name):
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
 
 
-def test_they_run_from_top_to_bottom(kernel_settings, tmp_path):
-    """One after the other in one kernel, whose names are forgotten in between: to import torch takes a while."""
+def test_notebooks_run_and_draw_their_figures(kernel_settings, tmp_path):
+    """One after the other in one kernel, which is reset in between, because importing torch takes seconds."""
     parts = {name: nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4).cells for name in FIGURES}
     cells = [cell for part in parts.values() for cell in (nbformat.v4.new_code_cell("%reset -f"), *part)]
     together = nbformat.v4.new_notebook(cells=cells)
