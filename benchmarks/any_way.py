@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.analysis.significance import paired_error
 from odevit.analysis.sweep import Outcome, sweep
 from odevit.core.solver_config import SolverConfig
@@ -60,7 +60,7 @@ def ways_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
 def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
     lost, error = own.top1 - outcome.top1, paired_error(own.right, outcome.right)
     changed = 100 * (1 - outcome.agreement)
-    keys = {key: value for key, value in outcome.numbers().items() if key not in ("agreement", "stable")}
+    keys = {key: value for key, value in outcome.to_dict().items() if key not in ("agreement", "stable")}
     return {**keys, "lost": 100 * lost, "lost_error": 100 * error, "changed": changed}
 
 
@@ -72,7 +72,7 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     read = data_of(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
-    with untouched(student):
+    with frozen(student):
         own, *others = sweep(student, batches, ways_of(student.solver_config, asked.get("ways", "all")))
     rows = [numbers(outcome, own) for outcome in (own, *others)]
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}

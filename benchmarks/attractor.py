@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from odevit.analysis.frozen import untouched
-from odevit.analysis.limits import Limits, measure_limits
-from odevit.analysis.settling import FAR, come_to_rest, measure_exponents
+from odevit.analysis.base import frozen
+from odevit.analysis.limits import StabilityLimits, measure_limits
+from odevit.analysis.settling import FAR, integrate_to_rest, measure_exponents
 from odevit.analysis.significance import paired_error
-from odevit.analysis.sweep import STEPS, Outcome, stretch_ways, sweep
+from odevit.analysis.sweep import STEPS, Outcome, horizon_configs, sweep
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.loading import load
@@ -47,14 +47,14 @@ def ways_of(own: SolverConfig) -> dict[str, list[SolverConfig]]:
     others = {name: counts for name, counts in SOLVERS.items() if name != own.name}
     return {
         "steps": [own.replace(steps=steps) for steps in STEPS],
-        "horizons": stretch_ways(own, STRETCHES),
+        "horizons": horizon_configs(own, STRETCHES),
         "solvers": [own.replace(name, steps) for name, counts in others.items() for steps in counts],
     }
 
 
 def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
     lost, error = own.top1 - outcome.top1, paired_error(own.right, outcome.right)
-    return {**outcome.numbers(), "lost": 100 * lost, "lost_error": 100 * error}
+    return {**outcome.to_dict(), "lost": 100 * lost, "lost_error": 100 * error}
 
 
 @torch.no_grad()
@@ -77,7 +77,7 @@ def equilibria(model: ImageModel, batches: Any) -> dict[str, Any]:
     return {name: dict(zip(keys, (total / images for total in sums), strict=True)) for name, sums in totals.items()}
 
 
-def exponents(model: ImageModel, batches: Any) -> tuple[dict[str, Any], Limits]:
+def exponents(model: ImageModel, batches: Any) -> tuple[dict[str, Any], StabilityLimits]:
     """lambda_1 at rest, of the model's own steps and of the equation (RK4 in half the step); and the stability limits.
 
     The measurement is that of `odevit analyze`, on the images given here.
@@ -88,7 +88,7 @@ def exponents(model: ImageModel, batches: Any) -> tuple[dict[str, Any], Limits]:
         ("own", model.solver_config),
         ("rk4", model.solver_config.replace("rk4", 2 * model.solver_config.steps)),
     ):
-        rests = [come_to_rest(model, x0, solver_config) for x0 in starts]
+        rests = [integrate_to_rest(model, x0, solver_config) for x0 in starts]
         _, calm = measure_exponents(model.field, solver_config, starts, rests)
         growth[name] = {
             "step": solver_config.step,
@@ -99,7 +99,7 @@ def exponents(model: ImageModel, batches: Any) -> tuple[dict[str, Any], Limits]:
         }
     limits = [measure_limits(model.field, rest, x0) for rest, x0 in zip(rests, starts, strict=True)]
     radius, forcing = (max(getattr(part, name) for part in limits) for name in ("radius", "forcing"))
-    return growth, Limits(radius, forcing, sum(part.images for part in limits))
+    return growth, StabilityLimits(radius, forcing, sum(part.images for part in limits))
 
 
 def main() -> None:
@@ -116,7 +116,7 @@ def main() -> None:
     batches = evaluation_batches(dataset, split, size, limit=images, **pixels)
     few = evaluation_batches(dataset, split, size, limit=resting, **pixels)
     own, ways = model.solver_config, ways_of(model.solver_config)
-    with untouched(model):
+    with frozen(model):
         growth, limits = exponents(model, few)
         swept = sweep(model, batches, [own, *(solver_config for part in ways.values() for solver_config in part)])
         outcomes = {outcome.solver_config: outcome for outcome in limits.marked(swept)}

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit import load
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.field import Branch
 from odevit.data.loading import load_data
 from odevit.plotting import BLUE, GREY, ORANGE, finish
@@ -86,7 +86,7 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
     batch = next(iter(evaluation_batches(data, "test", len(data.test))))
     first = torch.stack([(batch["labels"] == label).nonzero()[0, 0] for label in range(data.num_classes)])
     pixels = batch["pixel_values"][first]
-    with untouched(model):
+    with frozen(model):
         states = torch.stack(states_of(model, pixels)).flatten(2)
         beyond = states[-1:]
         if model.depth.has_trajectory and model.solver_config.is_fixed:

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from odevit.analysis.frozen import untouched
-from odevit.analysis.limits import measure_limits_on_the_way
+from odevit.analysis.base import frozen
+from odevit.analysis.limits import measure_limits_along_path
 from odevit.loading import load
 from odevit.train.record import device_name, versions
 from odevit.train.splits import choose_device, data_of, evaluation_batches
@@ -30,8 +30,8 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     student = load(model).to(device)
     read = data_of(model, data, student, asked.get("cache"))
     batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
-    with untouched(student):
-        limits = measure_limits_on_the_way(student.field, student.embed(batch["pixel_values"]), student.solver_config)
+    with frozen(student):
+        limits = measure_limits_along_path(student.field, student.embed(batch["pixel_values"]), student.solver_config)
     longest = {solver: limits.longest(solver) for solver in SOLVERS}
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": "test", "images": limits.images}
     facts |= {"device": device_name(device), "versions": versions(), "radius": limits.radius, "longest_step": longest}

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from odevit import cli
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.analysis.sweep import sweep
 from odevit.compare.executor import logged, run_all
 from odevit.compare.metrics import milliseconds
@@ -75,7 +75,7 @@ def in_other_ways(student: Any, batches: Any) -> dict[str, dict[str, float] | No
         for name, solver_config in ways.items()
         if not student.field.grid_problems(solver_config.edges)
     }
-    with untouched(student):
+    with frozen(student):
         outcomes = dict(zip(possible, sweep(student, batches, possible.values()), strict=True))
     return {
         name: {"top1": outcomes[name].top1, "changed": 1 - outcomes[name].agreement} if name in outcomes else None

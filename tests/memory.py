@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from odevit.analysis.footprint import PeakMemory
+from odevit.compare.memory import PeakMemory
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 

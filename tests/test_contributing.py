@@ -19,7 +19,7 @@ from odevit.core.solution import SaveAt
 from odevit.core.solve import solve
 from odevit.core.solver import SOLVERS
 from odevit.errors import ConfigError
-from odevit.report.section import SECTIONS, all_sections, draw_all, plain, write_page
+from odevit.report.section import SECTIONS, all_sections, draw_all, to_builtins, write_page
 from odevit.solvers.penalties import PENALTIES
 from tests.core import test_registry
 from tests.problems import PROBLEMS
@@ -187,7 +187,7 @@ def test_the_section_measures_and_draws(example):
         forward_cache=SimpleNamespace(logits=probabilities.log()),
         sample=SimpleNamespace(labels=torch.tensor([0, 1, 0, 1])),
     )
-    numbers = plain(section.measure(study))
+    numbers = to_builtins(section.measure(study))
     assert numbers == {"confidence": CONFIDENCE}
 
     (axes,) = section.draw(numbers, torch.empty(0))["confidence"].axes

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from odevit.analysis import frozen as untouched
-from odevit.analysis.comparison import three_depths
+from odevit.analysis import frozen as frozen
+from odevit.analysis.sweep import three_depths
 from tests.tiny import tiny_images, tiny_model
 
 RESTING = {"norm": "layer", "leak": 1.0, "horizon": 20.0, "num_register_tokens": 0}
@@ -12,7 +12,7 @@ RESTING = {"norm": "layer", "leak": 1.0, "horizon": 20.0, "num_register_tokens":
 
 def views_of(**settings):
     model = tiny_model(**{**RESTING, **settings})
-    with untouched(model):
+    with frozen(model):
         return three_depths(model, model.embed(tiny_images(4)))
 
 

@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, stability_interval, strictest
+from odevit.analysis.limits import (
+    StabilityLimits,
+    measure_limits,
+    measure_limits_along_path,
+    stability_interval,
+    strictest,
+)
 from odevit.analysis.sweep import Outcome
 from odevit.core.dynamics import Dynamics, Field
 from odevit.core.runge_kutta import RK4, Euler, Heun, Midpoint
@@ -63,7 +69,7 @@ class Slackening(Field):
 def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     """At the end only the 2 is left, and the steps that it allows take Euler's method away before."""
     field, x0 = Slackening(), torch.ones(1, 1, 1, dtype=torch.float64)
-    limits = measure_limits_on_the_way(field, x0, SolverConfig("rk4", 32, 4.0))
+    limits = measure_limits_along_path(field, x0, SolverConfig("rk4", 32, 4.0))
     assert limits.on_the_way
     assert limits.longest("euler") == pytest.approx(2 / 6, rel=1e-6)
     at_the_end = measure_limits(field, x0, x0, 4.0).longest("euler")
@@ -76,13 +82,13 @@ def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
 
 
 def test_the_strictest_of_several_limits():
-    on_the_way, at_rest = Limits(4.0, 1.0, 8, on_the_way=True), Limits(3.0, 2.0, 8)
-    assert strictest([on_the_way, at_rest]) == Limits(4.0, 2.0, 8, on_the_way=True)
-    assert math.isnan(strictest([at_rest, Limits(math.nan, 1.0, 8)]).radius), "no limit is known"
+    on_the_way, at_rest = StabilityLimits(4.0, 1.0, 8, on_the_way=True), StabilityLimits(3.0, 2.0, 8)
+    assert strictest([on_the_way, at_rest]) == StabilityLimits(4.0, 2.0, 8, on_the_way=True)
+    assert math.isnan(strictest([at_rest, StabilityLimits(math.nan, 1.0, 8)]).radius), "no limit is known"
 
 
 def test_outcomes_are_marked():
-    limits = Limits(radius=4.0, forcing=2.0, images=1)
+    limits = StabilityLimits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
     marked = limits.marked(
         [

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from odevit.analysis.frozen import measurable
-from odevit.analysis.linearisation import jacobian
+from odevit.analysis.base import differentiable_dynamics, jacobian
 from odevit.analysis.lipschitz import local_lipschitz
 from odevit.core.attention import ATTENTIONS
 from odevit.core.dynamics import Dynamics
@@ -40,7 +39,7 @@ def test_products_are_those_with_the_dense_jacobian_and_with_its_transpose():
     field = VectorField(8, 2, 2.0, leak=2.0).double()
     x, v, u = torch.randn(3, 1, 4, 8, dtype=torch.float64)
     dense = torch.autograd.functional.jacobian(lambda s: field.dynamics(x)(s, 0.0), x).reshape(32, 32)
-    push, pull = jacobian(lambda s: measurable(field, x)(s, 0.0), x)
+    push, pull = jacobian(lambda s: differentiable_dynamics(field, x)(s, 0.0), x)
     torch.testing.assert_close(push(v).flatten(), dense @ v.flatten())
     torch.testing.assert_close(pull(u).flatten(), dense.T @ u.flatten())
     assert jacobian(torch.ones_like, x)[0](v).abs().max() == 0, "a velocity that is the same everywhere"

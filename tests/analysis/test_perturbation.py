@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from odevit.analysis.attention import attention_over_time, rollout
-from odevit.analysis.growth import local_growth
+from odevit.analysis.lyapunov import local_growth
 from odevit.analysis.perturbation import perturb_patch
 from odevit.analysis.plane import Plane
 from odevit.core.solver_config import SolverConfig

@@ -5,7 +5,8 @@ import torch
 from benchmarks import attractor
 
 from odevit.analysis import settling as rest
-from odevit.analysis.settling import along_the_path, come_to_rest, in_fixed_steps, measure_exponents, measure_spectrum
+from odevit.analysis.lyapunov import with_fixed_steps
+from odevit.analysis.settling import along_the_path, integrate_to_rest, measure_exponents, measure_spectrum
 from odevit.core.solver_config import SolverConfig
 from odevit.report.study import Study
 from tests.report.small import Linear, images, sample_of
@@ -62,8 +63,8 @@ def test_a_perturbation_may_begin_in_one_token():
 
 
 def test_a_solver_that_chooses_its_steps_is_replaced():
-    assert in_fixed_steps(SolverConfig("dopri5", 6, 2.0)) == SolverConfig("rk4", 6, 2.0)
-    assert in_fixed_steps(SolverConfig("strang", 6, 2.0)) == SolverConfig("strang", 6, 2.0)
+    assert with_fixed_steps(SolverConfig("dopri5", 6, 2.0)) == SolverConfig("rk4", 6, 2.0)
+    assert with_fixed_steps(SolverConfig("strang", 6, 2.0)) == SolverConfig("strang", 6, 2.0)
 
 
 def test_values_that_are_not_finite_are_not_negative():
@@ -81,7 +82,7 @@ def test_the_benchmark_and_the_report_measure_the_same_share():
     study = Study("run", model, sample_of(model, batches))
     with torch.no_grad():
         numbers, limits = attractor.exponents(model, batches)
-        rests = [come_to_rest(model, model.embed(batch["pixel_values"])) for batch in batches]
+        rests = [integrate_to_rest(model, model.embed(batch["pixel_values"])) for batch in batches]
     for ours, theirs in zip(study.forward_cache.rest, rests, strict=True):
         torch.testing.assert_close(ours, theirs)
     _, calm = study.exponents

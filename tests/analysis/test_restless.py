@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.settling import classify, watch
+from odevit.analysis.settling import classify, classify_motion
 from tests.tiny import tiny_model
 
 SURE = torch.tensor([[0.9, 0.05, 0.05]])
@@ -46,8 +46,8 @@ def test_an_image_between_two_classes_has_a_small_margin_or_changes_its_answer()
 def test_every_image_is_watched_from_where_it_is():
     model = tiny_model(steps=3, leak=1.0)
     x0 = torch.randn(3, len(model.layout()), 32)
-    motions = watch(model, 2 * x0, x0, 8.0)
+    motions = classify_motion(model, 2 * x0, x0, 8.0)
     assert len(motions) == 3
     assert all(motion.moved > 0 for motion in motions)
-    (alone,) = watch(model, 2 * x0[1:2], x0[1:2], 8.0)
+    (alone,) = classify_motion(model, 2 * x0[1:2], x0[1:2], 8.0)
     assert alone.moved == pytest.approx(motions[1].moved, rel=1e-4), "images do not see each other"

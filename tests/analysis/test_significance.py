@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from odevit.analysis.significance import Share, correlation, paired_error, quantiles, standard_error
+from odevit.analysis.significance import Proportion, correlation, paired_error, quantiles, standard_error
 
 
 def test_a_share_with_its_errors():
-    share = Share(90, 100)
+    share = Proportion(90, 100)
     assert share.value == 0.9
     assert share.error == pytest.approx(0.03)
     # Wilson (1927), as tabulated.
@@ -19,26 +19,26 @@ def test_a_share_with_its_errors():
 
 @pytest.mark.parametrize(("hits", "side"), [(0, 1), (50, 0)])
 def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
-    share = Share(hits, 50)
+    share = Proportion(hits, 50)
     assert share.error == 0.0
     low, high = share.interval
     assert 0.0 <= low <= share.value <= high <= 1.0
     assert abs((low, high)[side] - share.value) > 0.03
-    assert math.isnan(Share(0, 0).value)
+    assert math.isnan(Proportion(0, 0).value)
 
 
 @pytest.mark.parametrize(("hits", "count", "threshold"), [(72, 72, 0.95), (1, 1, 0.95), (97, 100, 0.95), (4, 10, 0.5)])
 def test_how_many_images_would_settle_it(hits, count, threshold):
-    share = Share(hits, count)
+    share = Proportion(hits, count)
     least = share.enough(threshold)
 
     def decided(n):  # with the same share of n images, which need not be a whole number of them
-        low, high = Share(share.value * n, n).interval
+        low, high = Proportion(share.value * n, n).interval
         return not low <= threshold <= high
 
     assert decided(least)
     assert not decided(least - 1)
-    assert Share(19, 20).enough(0.95) is None
+    assert Proportion(19, 20).enough(0.95) is None
 
 
 def test_the_error_of_a_difference_is_that_of_paired_draws():
@@ -78,6 +78,6 @@ def test_quantiles_are_of_what_is_finite():
 
 
 def test_a_mask_is_a_share_and_a_mean_has_an_error():
-    assert Share.of(torch.tensor([True, False, True])) == Share(2, 3)
+    assert Proportion.of(torch.tensor([True, False, True])) == Proportion(2, 3)
     assert standard_error(torch.tensor([1.0, 3.0])) == pytest.approx(1.0)
     assert standard_error(torch.tensor([1.0])) is None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.analysis.sweep import accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
+from odevit.analysis.sweep import accurate_config, grid_configs, horizon_configs, solver_configs, step_configs, sweep
 from odevit.core.dynamics import Dynamics, Field
 from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
 from odevit.core.solver_config import SolverConfig
@@ -26,7 +26,7 @@ def test_one_long_trajectory_read_at_several_times_is_as_many_separate_ones(solv
             model,
             batches,
             ways,
-            watch=lambda solver_config, state, x0: met.setdefault(solver_config, []).append((state, x0)),
+            callback=lambda solver_config, state, x0: met.setdefault(solver_config, []).append((state, x0)),
         )
         for solver_config in ways:
             for batch, (state, x0) in zip(batches, met[solver_config], strict=True):
@@ -59,7 +59,11 @@ class Counting(Field):
 def test_ways_with_the_same_step_cost_no_more_than_the_longest():
     model = tiny_model(steps=4, horizon=1.0, solver="euler")
     field = Counting(model.field)
-    ways = [*stretch_ways(model.solver_config, [1, 2, 4]), SolverConfig("euler", 2, 1.0), SolverConfig("euler", 4, 2.0)]
+    ways = [
+        *horizon_configs(model.solver_config, [1, 2, 4]),
+        SolverConfig("euler", 2, 1.0),
+        SolverConfig("euler", 4, 2.0),
+    ]
     outcomes = sweep(with_field(model, field), images(6), ways)
     assert field.states == 6 * (16 + 4), "sixteen steps of 1/4, and four of 1/2"
     assert [outcome.nfe for outcome in outcomes] == [4, 8, 16, 2, 4]
@@ -68,7 +72,7 @@ def test_ways_with_the_same_step_cost_no_more_than_the_longest():
 def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
     """A field that fades away after its horizon of 1.0 is asked five times on a long way, and four times on its own."""
     model = tiny_model(steps=4, horizon=1.0, solver="euler", leak=0.0, fade=0.25)
-    ways = stretch_ways(model.solver_config, [1, 2, 8])
+    ways = horizon_configs(model.solver_config, [1, 2, 8])
     alone = [model.depth(model.embed(images()[0]["pixel_values"]), solver_config).stats.nfe for solver_config in ways]
     assert alone == [4, 5, 5]
     assert [outcome.nfe for outcome in sweep(model, images(), ways)] == alone
@@ -90,7 +94,7 @@ def test_an_outcome_is_what_its_way_gives():
         assert outcome.top1 == pytest.approx((answer == labels).double().mean().item())
         assert outcome.agreement == pytest.approx((answer == own).double().mean().item())
         assert torch.equal(outcome.right, answer == labels)
-        assert outcome.numbers().items() >= {**outcome.solver_config.numbers(), "images": 9, "stable": None}.items()
+        assert outcome.to_dict().items() >= {**outcome.solver_config.numbers(), "images": 9, "stable": None}.items()
     assert outcomes[1].agreement == 1.0
     assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.solver_config.solver).evaluations(2), 1]
 
@@ -124,22 +128,26 @@ def test_no_images_are_refused():
 
 def test_the_ways_that_are_tried():
     own = SolverConfig("lie_trotter", 12, 6.0)
-    steps = step_ways(own)
+    steps = step_configs(own)
     assert own in steps
     assert {solver_config.horizon for solver_config in steps} == {6.0}
     assert (
         min(solver_config.steps for solver_config in steps),
         max(solver_config.steps for solver_config in steps),
     ) == (4, 64)
-    assert step_ways(own.replace(solver="dopri5")) == [own.replace(solver="dopri5")], (
+    assert step_configs(own.replace(solver="dopri5")) == [own.replace(solver="dopri5")], (
         "an adaptive solver chooses its own"
     )
-    assert {solver_config.step for solver_config in stretch_ways(own)} == {0.5}
-    assert max(solver_config.horizon for solver_config in stretch_ways(own)) == 48.0
-    assert {solver_config.name for solver_config in solver_ways(own)} == set(FIXED) - {"lie_trotter"}
-    assert accurate_way(own) == accurate_way(own.replace(solver=Dopri5(rtol=1e-1))) == SolverConfig("dopri5", 12, 6.0)
-    assert own in grid_ways(own)
-    assert len(grid_ways(own)) == 20
+    assert {solver_config.step for solver_config in horizon_configs(own)} == {0.5}
+    assert max(solver_config.horizon for solver_config in horizon_configs(own)) == 48.0
+    assert {solver_config.name for solver_config in solver_configs(own)} == set(FIXED) - {"lie_trotter"}
+    assert (
+        accurate_config(own)
+        == accurate_config(own.replace(solver=Dopri5(rtol=1e-1)))
+        == SolverConfig("dopri5", 12, 6.0)
+    )
+    assert own in grid_configs(own)
+    assert len(grid_configs(own)) == 20
 
 
 def test_steps_that_would_skip_a_piece_of_the_weights_have_no_answer():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.analysis import untouched
+from odevit.analysis import frozen
 from odevit.core.field import VectorField
 
 
@@ -25,7 +25,7 @@ def test_modes_gradients_and_generators_come_back(fails):
     assert True in modes
     assert False in modes
     try:
-        with untouched(field):
+        with frozen(field):
             assert not any(module.training for module in field.modules())
             assert not any(parameter.requires_grad for parameter in field.parameters())
             torch.rand(3)

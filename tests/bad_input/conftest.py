@@ -87,7 +87,7 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(odevit.hub, "PATIENCE", 0.1)  # seconds that a hub out of reach is waited for
     monkeypatch.setattr(odevit.train.runner, "make_trainer", begin)
     # By its name: the package offers a function that is called like the module.
-    monkeypatch.setattr(sys.modules["odevit.report.analyze"], "Study", begin)
+    monkeypatch.setattr(sys.modules["odevit.report.analysis"], "Study", begin)
     monkeypatch.setattr(odevit.explorer.film, "write", begin)
     monkeypatch.setattr(odevit.compare.runner, "all_systems", lambda: {"vit": "", "attractor": ""})
     monkeypatch.setattr(odevit.explorer.server, "begin", begin)

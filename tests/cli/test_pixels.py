@@ -30,7 +30,7 @@ from odevit.distill.distillation import compose_distillation
 from odevit.explorer import film
 from odevit.explorer.frame_data import view
 from odevit.hf.processor import pixels_uint8
-from odevit.report import analyse
+from odevit.report import analyze
 from odevit.train.compose import compose_recipe
 from odevit.train.splits import evaluation_batches, read_data
 from tests.data.formats import drawn, write_pictures
@@ -160,10 +160,10 @@ def test_analyze_looks_at_the_same_pixels(pictures, tmp_path, monkeypatch):
     read = []
     # What follows is measured on these, and takes its time.
     monkeypatch.setattr(
-        sys.modules["odevit.report.analyze"], "draw_sample", lambda _, dataset, *rest: read.append(dataset)
+        sys.modules["odevit.report.analysis"], "draw_sample", lambda _, dataset, *rest: read.append(dataset)
     )
     with pytest.raises(TypeError):
-        analyse(tmp_path / "model", data=str(data), device="cpu")
+        analyze(tmp_path / "model", data=str(data), device="cpu")
     processor = AutoImageProcessor.from_pretrained(tmp_path / "model")
     for file, pixels in zip(files, read[0].test.pixels[: len(files)], strict=True):
         whole = processor(load_image(str(file)), do_rescale=False, do_normalize=False)["pixel_values"][0]

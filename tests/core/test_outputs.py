@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 from transformers import Trainer, TrainingArguments
 
 from odevit import OdeViTModel, get_ode_model
-from odevit.objectives.transport import Transport
+from odevit.objectives.penalties import Transport
 from odevit.train.loss import TrainingLoss
 from tests.tiny import tiny_config, tiny_images, tiny_model
 

@@ -5,7 +5,7 @@ import torch
 
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.objectives.jacobian import JacobianNorm
+from odevit.objectives.penalties import JacobianNorm
 
 
 @pytest.mark.parametrize("distance", [0.03, 1.0])

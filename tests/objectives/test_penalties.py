@@ -5,10 +5,9 @@ import torch
 
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.objectives.jacobian import JacobianNorm
 from odevit.objectives.jasmin import JaSMin
+from odevit.objectives.penalties import JacobianNorm, Transport
 from odevit.objectives.settling import Settling
-from odevit.objectives.transport import Transport
 from odevit.solvers.penalties import PENALTIES
 
 

@@ -7,7 +7,7 @@ import torch
 
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.objectives.transport import Transport
+from odevit.objectives.penalties import Transport
 
 
 @pytest.mark.parametrize("steps", [1, 5])

@@ -13,7 +13,7 @@ import torch
 from odevit.core.modeling_odevit import OdeViTForImageClassification
 from odevit.core.solver import make_solver
 from odevit.loading import load
-from odevit.report.analyze import analyse
+from odevit.report import analyze
 from odevit.report.section import SECTIONS, all_sections, write_page
 from tests.report.alone import pictures, what_it_fetches, without_pictures
 from tests.report.small import FEW, model_folder, picture_folder
@@ -33,7 +33,7 @@ def data(tmp_path_factory):
 def calm(tmp_path_factory, data):
     """An untrained model with a leak, and its report."""
     run = model_folder(tmp_path_factory.mktemp("calm"), leak=8.0, steps=6)
-    return analyse(run, data=str(data), limit=100, sizes=FEW, seed=3)
+    return analyze(run, data=str(data), limit=100, sizes=FEW, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,14 @@ def restless(tmp_path_factory):
     for name in ("b", "c"):
         shutil.rmtree(data / "test" / name)
     run = model_folder(tmp_path_factory.mktemp("restless"), leak=0.0, horizon=6.0)
-    return analyse(run, data=str(data), limit=7, sizes=FEW)
+    return analyze(run, data=str(data), limit=7, sizes=FEW)
 
 
 @pytest.fixture(scope="module")
 def moving(tmp_path_factory, data):
     """Weights that move, and a velocity that fades: nothing is left of them at rest."""
     options = {"knots": 2, "fade": 0.1, "leak": 0.0, "steps": 6}
-    return analyse(model_folder(tmp_path_factory.mktemp("moving"), **options), data=str(data), limit=6, sizes=FEW)
+    return analyze(model_folder(tmp_path_factory.mktemp("moving"), **options), data=str(data), limit=6, sizes=FEW)
 
 
 NEW_SECTION = """
@@ -59,7 +59,7 @@ from odevit.report import SECTIONS, Section
 @SECTIONS.register("norms")
 class Norms(Section):
     title = "How large is <x>?"
-    place = 15
+    order = 15
     thresholds = ("A state is large beyond ten.",)
     text = "<p>The largest norm of {{ norms.images | count }} embedded images is {{ norms.largest | number }}.</p>"
 
@@ -81,7 +81,7 @@ def bundled(tmp_path_factory, data):
         patch.setattr(importlib.import_module("odevit.loading"), "bundled_models", lambda: {"tiny": run})
         patch.chdir(folder)
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-        found = analyse("tiny", data=str(data), limit=6, sizes=FEW)
+        found = analyze("tiny", data=str(data), limit=6, sizes=FEW)
         return replace(found, folder=found.folder.resolve())
 
 
@@ -134,7 +134,7 @@ def test_sections_stand_in_order_and_nothing_is_measured_twice():
     titles = [section.title for section in all_sections()]
     assert titles[0] == "Does it settle?"
     assert titles[-1] == "How this was made"
-    places = [section.place for section in all_sections()]
+    places = [section.order for section in all_sections()]
     assert places == sorted(set(places))
 
 
@@ -188,10 +188,10 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     model.odevit.norm.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    monkeypatch.setattr(importlib.import_module("odevit.report.analyze"), "load", lambda *_: model)
+    monkeypatch.setattr(importlib.import_module("odevit.report.analysis"), "load", lambda *_: model)
     files = {path: path.read_bytes() for path in run.iterdir()}
     random = torch.get_rng_state()
-    found = analyse(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
+    found = analyze(run, data=str(data), limit=3, out=tmp_path / "out", sizes=FEW)
     assert found.folder == tmp_path / "out"
     assert found.page.exists()
     assert torch.equal(torch.get_rng_state(), random)
@@ -208,7 +208,7 @@ def test_a_model_that_leaves_the_finite_numbers_is_reported_as_such(data, tmp_pa
         for parameter in model.odevit.depth.parameters():
             parameter.mul_(20)
     model.save_pretrained(run)
-    found = analyse(run, data=str(data), limit=3, sizes=FEW)
+    found = analyze(run, data=str(data), limit=3, sizes=FEW)
     assert found.verdicts[0].answer == "no"
     assert found.numbers["speed"]["median"][-1] is None
     assert found.numbers["exponents"]["rest"]["not_converged"]["value"] == 1.0
@@ -232,15 +232,15 @@ def test_one_class_alone_has_no_correlation(restless):
 def test_bad_requests(data, tmp_path, settings, message):
     run = model_folder(tmp_path / "run")
     with pytest.raises(ValueError, match=message):
-        analyse(run, **{"data": str(data), **settings})
+        analyze(run, **{"data": str(data), **settings})
     assert not (run / "analysis").exists(), "nothing is written for a request that cannot be met"
 
 
 def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
     with pytest.raises(ValueError, match="no trajectory"):
-        analyse(model_folder(tmp_path / "stacked", depth="stacked"), data=str(data))
+        analyze(model_folder(tmp_path / "stacked", depth="stacked"), data=str(data))
     with pytest.raises(ValueError, match=r"the data has 3 classes \(.*\), the head of .* has 4 \(LABEL_0, "):
-        analyse(model_folder(tmp_path / "four", num_labels=4), data=str(data))
+        analyze(model_folder(tmp_path / "four", num_labels=4), data=str(data))
 
 
 def test_a_bundled_model_is_not_shadowed_by_its_report(bundled):

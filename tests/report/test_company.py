@@ -7,7 +7,7 @@ from odevit import get_ode_model
 from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
 from odevit.report.study import Study
-from odevit.report.teacher_match import keep_company
+from odevit.report.teacher_match import run_both
 from tests.tiny import tiny_model
 from tests.zoo import images, make
 
@@ -16,8 +16,8 @@ EVEN = Alignment("uniform", (1.0,) * LAYERS)
 
 
 def company_of(student, teacher, alignment, batches):
-    solver_config = Study("run", student, None, teacher).meeting_way
-    return keep_company(student, teacher, alignment.indices(solver_config.steps), solver_config, batches)
+    solver_config = Study("run", student, None, teacher).aligned_config
+    return run_both(student, teacher, alignment.indices(solver_config.steps), solver_config, batches)
 
 
 def batches(*sizes):

@@ -9,7 +9,7 @@ from odevit.report.attention import draw_attention
 from odevit.report.convergence import draw_exponents, draw_spectrum, draw_speed
 from odevit.report.early_stopping import draw_stop
 from odevit.report.groups import draw_classes
-from odevit.report.section import plain
+from odevit.report.section import to_builtins
 from odevit.report.smoothness import draw_lipschitz, draw_radius
 from odevit.report.solver_sensitivity import draw_grid, draw_horizons, draw_steps
 from odevit.report.teacher_match import GROUPS, draw_bins, draw_correctness, draw_layers, nearness
@@ -182,7 +182,9 @@ def test_both_distances_stand_side_by_side(present):
     groups = torch.tensor(present).repeat(16)
     distances = torch.linspace(5.0, 9.0, len(groups))[None]
     found, relative = (nearness(d, d, groups, groups == 0) for d in (distances, distances / 10))
-    teacher = plain({"groups": groups, "group_names": list(GROUPS), "token": "CLS", **found, "relative": relative})
+    teacher = to_builtins(
+        {"groups": groups, "group_names": list(GROUPS), "token": "CLS", **found, "relative": relative}
+    )
     strips, bars = drawn(draw_correctness(teacher)), drawn(draw_bins(teacher))
     for panels in (strips, bars):
         assert [axes.get_xlabel() for axes in panels] == ["|x(T) − h|", "|x(T) − h| / |h|"]

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from jinja2 import ChoiceLoader, DictLoader, PackageLoader, UndefinedError
 
-from odevit.analysis.significance import Share
+from odevit.analysis.significance import Proportion
 from odevit.report import section
 from odevit.report.page import number, of_norm, percent, share_of, small_share, span, with_error
-from odevit.report.section import plain, write_page
+from odevit.report.section import to_builtins, write_page
 from tests.report.alone import pictures, what_it_fetches
 
 NASTY = 'cats & <dogs> "say" {{ title }} $title'
@@ -130,4 +130,4 @@ def test_numbers_as_a_reader_likes_them():
     ],
 )
 def test_an_error_of_nought_is_not_said(hits, count, said):
-    assert share_of(plain(Share(hits, count))) == said
+    assert share_of(to_builtins(Proportion(hits, count))) == said

@@ -9,13 +9,13 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from odevit import get_ode_model
-from odevit.analysis.significance import Share, ranking, side_of_chance
+from odevit.analysis.significance import Proportion, ranking, side_of_chance
 from odevit.distill.teacher import Teacher
-from odevit.report import analyse
+from odevit.report import analyze
 from odevit.report.early_stopping import stopping_epoch
-from odevit.report.section import draw_all, plain, write_page
+from odevit.report.section import draw_all, to_builtins, write_page
 from odevit.report.study import Study
-from odevit.report.teacher_match import GROUPS, Teaching, distance_bins, nearness
+from odevit.report.teacher_match import GROUPS, TeacherMatch, distance_bins, nearness
 from tests.report.alone import pictures
 from tests.report.small import FEW, sample_of
 from tests.report.small import images as small_images
@@ -24,7 +24,7 @@ from tests.zoo import make
 ABOUT = {
     "model": {"kind": "student", "parameters": 1, "horizon": 1.0, "steps": 1, "solver": "rk4", "leak": 0.0},
     "data": {"images": 1, "available": 1, "split": "test", "source": "digits", "asked": None},
-    "sweep": {"top1": Share(1, 1).numbers()},
+    "sweep": {"top1": Proportion(1, 1).to_dict()},
 }
 """What the lead of a page tells."""
 
@@ -53,7 +53,7 @@ def report(tmp_path_factory):
             for n in range(1, 7)
         )
     )
-    return analyse(run, limit=40, sizes=FEW)
+    return analyze(run, limit=40, sizes=FEW)
 
 
 def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
@@ -63,12 +63,12 @@ def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
     field = {name: 1e12 * value if ".field." in name else value for name, value in weights.items()}
     assert any(".field." in name for name in field)
     save_file(field, run / "model.safetensors", metadata={"format": "pt"})
-    found = analyse(run, limit=12, sizes=FEW)
+    found = analyze(run, limit=12, sizes=FEW)
     teacher, page = found.numbers["teacher"], found.page.read_text()
     assert (teacher["finite"]["hits"], teacher["agreement"]["hits"], teacher["student_top1"]["hits"]) == (0, 0, 0)
     assert "On 12 of 12 images the student leaves the finite numbers." in " ".join(page.split())
     assert not {"both", "layers", "correctness", "bins"} & set(pictures(page))
-    (verdict,) = [each for each in found.verdicts if each.question == Teaching.title]
+    (verdict,) = [each for each in found.verdicts if each.question == TeacherMatch.title]
     assert verdict.answer == "no"
 
 
@@ -79,16 +79,16 @@ def test_images_on_which_it_diverges_are_counted_and_not_drawn(tmp_path):
     sample = sample_of(student, small_images(6, labels=2))
     for chunk in sample.chunks:
         chunk["x0"][0] = torch.nan
-    numbers = plain(Teaching().measure(Study("run", student, sample, teacher)))
+    numbers = to_builtins(TeacherMatch().measure(Study("run", student, sample, teacher)))
     told = numbers["teacher"]
     assert (told["images"], told["finite"]["hits"], told["agreement"]["count"]) == (6, 4, 6)
     assert len(told["distances"]) == len(told["groups"]) == len(told["norms"]) == 4
     assert all(distance is not None for distance in told["distances"])
     assert told["paths"] is None
-    figures = draw_all([Teaching()], numbers, torch.rand(4, 3, 16, 16))
+    figures = draw_all([TeacherMatch()], numbers, torch.rand(4, 3, 16, 16))
     assert set(figures) == {"layers", "correctness", "bins"}
     numbers |= {"verdicts": [], "thresholds": [], **ABOUT}
-    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [Teaching()], numbers, figures)
+    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [TeacherMatch()], numbers, figures)
     page = " ".join(path.read_text().split())
     assert "On 2 of 6 images the student leaves the finite numbers." in page
     assert "where they should meet; 4 images." in page
@@ -129,7 +129,7 @@ def test_the_caption_says_at_how_many_layers_either_holds(tmp_path):
         "right_has_larger_norm": ranking(norms[-1][right], norms[-1][~right]),
     }  # fmt: skip
     numbers = {"teacher": teacher, "verdicts": [], "thresholds": [], **ABOUT}
-    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [Teaching()], numbers, {"correctness": b""})
+    path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [TeacherMatch()], numbers, {"correctness": b""})
     page = " ".join(path.read_text().split())
     assert "nearer at 0 and farther at 1 of 2 layers by |x − h|, " in page
     assert "and nearer at 1 and farther at 0 by |x − h| / |h|" in page

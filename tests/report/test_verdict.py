@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from odevit.analysis.significance import Share
-from odevit.report.convergence import Settling, exception_numbers
+from odevit.analysis.significance import Proportion
+from odevit.report.convergence import Convergence, exception_numbers
 from odevit.report.cost import enough, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
 from odevit.report.solver_sensitivity import depends
 from odevit.report.study import Study
-from odevit.report.teacher_match import Teaching
+from odevit.report.teacher_match import TeacherMatch
 from tests.report.small import FEW, images, sample_of
 from tests.tiny import tiny_model
 
@@ -21,7 +21,7 @@ RECORDS = sorted((Path(__file__).parents[2] / "records").glob("*/analysis.json")
 
 
 def settles(numbers):
-    (verdict,) = Settling().judge(numbers)
+    (verdict,) = Convergence().judge(numbers)
     return verdict
 
 
@@ -31,7 +31,7 @@ def tolerates(radius):
 
 
 def follows(teacher):
-    (verdict,) = Teaching().judge({"teacher": teacher})
+    (verdict,) = TeacherMatch().judge({"teacher": teacher})
     return verdict
 
 
@@ -54,7 +54,7 @@ def spread(difference, error=0.002, agreement=0.99):
 
 
 def share(hits, count=1000):
-    return Share(hits, count).numbers()
+    return Proportion(hits, count).to_dict()
 
 
 GOOD = {

@@ -7,7 +7,7 @@ from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import OdeVitWarning
-from odevit.objectives.jacobian import JacobianNorm
+from odevit.objectives.penalties import JacobianNorm
 from odevit.solvers.adaptive import Dopri5
 from odevit.solvers.penalties import Penalty
 from odevit.systems.stacked import StackedDepth

@@ -96,7 +96,7 @@ def test_a_grid_leads_from_one_end_to_the_other(grid):
 
 def test_penalties_and_saved_times_follow_the_grid():
     """1/T int r dt of r = |velocity|^2 on x' = 2 t, x = t^2: steps have lengths, not numbers."""
-    from odevit.objectives.transport import Transport
+    from odevit.objectives.penalties import Transport
 
     x0 = torch.zeros(1, 1, 1, dtype=torch.float64)
     solver_config = {"solver": "midpoint", "steps": 3, "grid": (0.0, 0.1, 0.4, 1.0)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.frozen import measurable
+from odevit.analysis.base import differentiable_dynamics
 from odevit.analysis.lipschitz import Estimate, local_lipschitz
 from odevit.core.solve import Equation, solve
 from odevit.core.solver import FixedStepSolver, Solver, make_solver
@@ -91,7 +91,7 @@ def approximation_error(
 
     # An expanded state shares memory between its samples, which forward derivatives do not allow.
     x0 = x0.detach().contiguous()
-    dynamics = measurable(field, x0 if anchor is None else anchor)
+    dynamics = differentiable_dynamics(field, x0 if anchor is None else anchor)
     made = solve(dynamics, x0, solver=method, steps=steps, t1=horizon, save="all")
     coarse, fine = (
         solve(dynamics, x0, solver="rk4", steps=steps * n, t1=horizon, save="all") for n in (refine // 2, refine)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.dynamics import Dynamics
 from odevit.core.image_model import ImageModel
 from odevit.core.solver import Solver
@@ -74,7 +74,7 @@ def attention_over_time(
         rolled: whether the rollout of the maps is wanted too; a step h leaves the share 1 / (1 + h) where it is.
     """
     assert isinstance(model, nn.Module)  # every Askable is one
-    with untouched(model):
+    with frozen(model):
         x0, solver_config = (
             model.embed(pixels),
             (solver_config or model.solver_config).replace(solver=solver, steps=steps, horizon=horizon),

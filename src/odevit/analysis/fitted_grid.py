@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, integer
@@ -58,7 +58,7 @@ def fit_grid(model: ImageModel, images: Pixels, solver_config: SolverConfig | No
     if problems:
         raise ConfigError("fit_grid", problems)
     assert isinstance(model, nn.Module)
-    with untouched(model):
+    with frozen(model):
         x0 = model.embed(images)
         end = model.depth(x0, solver_config.replace(steps=FINE * solver_config.steps, grid="uniform")).state
         moved = (end - x0).norm()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.dynamics import AttentionHook
 from odevit.core.image_model import ImageModel
 from odevit.core.solve import solve
@@ -74,7 +74,7 @@ def guided(
             (slope,) = torch.autograd.grad(likely, state)
         return strength * slope
 
-    with untouched(model), torch.no_grad():
+    with frozen(model), torch.no_grad():
         x0 = model.embed(images)
         dynamics = model.field.dynamics(x0)
         plain, pushed = (

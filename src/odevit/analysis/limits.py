@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from odevit.analysis.frozen import measurable
-from odevit.analysis.linearisation import jacobian
+from odevit.analysis.base import differentiable_dynamics, jacobian
 from odevit.analysis.sweep import Outcome
 from odevit.core.dynamics import Field
 from odevit.core.runge_kutta import RungeKutta, Tableau
@@ -27,7 +26,7 @@ ON_THE_WAY = 12
 
 
 @dataclass(frozen=True)
-class Limits:
+class StabilityLimits:
     """h < z / |lambda|: the longest stable step of each solver.
 
     lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, or, where the field changes
@@ -67,7 +66,7 @@ class Limits:
         ]
 
 
-def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Limits:
+def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> StabilityLimits:
     """|lambda| = lim |J^n v|^{1/n} at rest points, with and without the leak; the largest over the images.
 
     The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: used as the
@@ -79,14 +78,14 @@ def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> Li
         x0: where those started.
         t: the time, for a field that depends on it.
     """
-    dynamics = measurable(field, x0)
+    dynamics = differentiable_dynamics(field, x0)
     whole = _spectral_radius(lambda x: dynamics(x, t), rest)
     forcing = _spectral_radius(lambda x: dynamics.forcing(x, t), rest) if dynamics.leak else whole
-    return Limits(whole.max().item(), forcing.max().item(), len(rest))
+    return StabilityLimits(whole.max().item(), forcing.max().item(), len(rest))
 
 
 @torch.no_grad()
-def measure_limits_on_the_way(field: Field, x0: Tokens, solver_config: SolverConfig) -> Limits:
+def measure_limits_along_path(field: Field, x0: Tokens, solver_config: SolverConfig) -> StabilityLimits:
     """The largest |lambda| along trajectories to T: how stiff a field is that changes with time no one state tells.
 
     At up to `ON_THE_WAY` steps, and at the end.
@@ -105,7 +104,7 @@ def measure_limits_on_the_way(field: Field, x0: Tokens, solver_config: SolverCon
     return replace(strictest(found), on_the_way=True)
 
 
-def strictest(several: Sequence[Limits]) -> Limits:
+def strictest(several: Sequence[StabilityLimits]) -> StabilityLimits:
     """The first of them, with the largest eigenvalues of all."""
     # As tensors: the largest of numbers, one of which is NaN, is NaN.
     both = torch.tensor([[each.radius, each.forcing] for each in several], dtype=torch.float64)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.frozen import measurable
-from odevit.analysis.linearisation import jacobian
+from odevit.analysis.base import differentiable_dynamics, jacobian
 from odevit.core.attention import Attention
 from odevit.core.solve import Equation
 from odevit.objectives.bounds import dot_product
@@ -42,7 +41,7 @@ def local_lipschitz(
         seed: of the first direction; the global generator is left alone.
     """
     x = x.detach()
-    dynamics = measurable(field, x if x0 is None else x0)
+    dynamics = differentiable_dynamics(field, x if x0 is None else x0)
 
     def velocity(state: Tensor) -> Tensor:
         return dynamics(state, t)

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.frozen import measurable
+from odevit.analysis.base import differentiable_dynamics
 from odevit.analysis.significance import standard_error
-from odevit.core.dynamics import Dynamics
+from odevit.core.dynamics import Dynamics, Field
 from odevit.core.solve import Equation
 from odevit.core.solver import FixedStepSolver, Solver, make_solver
+from odevit.core.solver_config import SolverConfig
 from odevit.errors import DURATION, ConfigError, integer, real
 from odevit.objectives.vectors import norms, random_normal, units
+from odevit.tokens import Tokens
 
 BLOCKS = 10
 """Into how many stretches of time a measurement is cut to see how much its parts disagree."""
@@ -64,6 +66,21 @@ class ClassMean:
     mean: float
     error: float | None
     count: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """g_n, the growth rate of a small perturbation during each step, per unit of time; negative where paths meet.
+
+    Args:
+        rates: [steps, batch]; their mean is the exponent.
+        times: t_0, ..., t_N, between which the steps lie.
+        exponents: the measurement that they come from, with the error and whether it converged.
+    """
+
+    rates: Tensor
+    times: tuple[float, ...]
+    exponents: Exponents
 
 
 def maximal_exponent(field: Equation, x0: Tensor, *, horizon: float, steps: int, **settings: Any) -> Exponents:
@@ -120,7 +137,7 @@ def lyapunov_spectrum(
         problems.insert(0, f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='rk4'")
     if problems or not isinstance(method, FixedStepSolver):
         raise ConfigError("the measurement of Lyapunov exponents", problems)
-    dynamics = measurable(field, x0 if anchor is None else anchor)
+    dynamics = differentiable_dynamics(field, x0 if anchor is None else anchor)
     # An expanded state shares memory between its samples, which forward derivatives do not allow.
     x = x0.detach().contiguous()
     frame, _ = _orthonormal(_random_frame(x, k, tokens, seed) if frame is None else frame.detach())
@@ -148,6 +165,33 @@ def lyapunov_spectrum(
         state=x,
         frame=frame,
     )
+
+
+def local_growth(field: Field, x0: Tokens, solver_config: SolverConfig, *, seed: int = 0) -> Growth:
+    """g_n along the path from x0 to the horizon: the terms of which the maximal exponent is the mean.
+
+    A solver that chooses its own steps is replaced by RK4, whose steps can be differentiated.
+
+    Args:
+        field: f of dx/dt = f(x, t).
+        x0: where the paths begin [batch, token, dim]; the leak pulls there, too.
+        way: whose steps are differentiated; two steps at least.
+        seed: of the direction in which the perturbation begins.
+    """
+    solver_config = with_fixed_steps(solver_config)
+    steps = max(2, solver_config.steps)
+    exponents = maximal_exponent(
+        field, x0, horizon=solver_config.horizon, steps=steps, solver=solver_config.solver, seed=seed
+    )
+    # The running mean after n steps is r_n: the step itself contributed n r_n - (n - 1) r_{n-1}.
+    sums = exponents.running[..., 0] * torch.arange(1, steps + 1, device=x0.device).unsqueeze(-1)
+    rates = torch.cat([sums[:1], sums.diff(dim=0)])
+    return Growth(rates, (0.0, *exponents.times), exponents)
+
+
+def with_fixed_steps(solver_config: SolverConfig) -> SolverConfig:
+    """The way whose steps are differentiated: the one given, or RK4 in place of a solver that chooses its own steps."""
+    return solver_config if solver_config.is_fixed else solver_config.replace(solver="rk4")
 
 
 def lyapunov_time(exponent: Tensor) -> Tensor:

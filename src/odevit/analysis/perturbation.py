@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
@@ -79,7 +79,7 @@ def perturb_patch(
     """
     solver_config, layout = solver_config or model.solver_config, model.layout(*pixels.shape[-2:])
     _check(layout, pixels, patch, kind, strength)
-    with untouched(model):
+    with frozen(model):
         x0 = model.embed(pixels)
         if kind == "token":
             equation, start = model.field.dynamics(x0), _nudged(x0, layout, patch, strength, seed)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent
-from odevit.analysis.significance import Share, standard_error
+from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent, with_fixed_steps
+from odevit.analysis.significance import Proportion, standard_error
 from odevit.core.dynamics import Field
 from odevit.core.image_model import ImageModel
 from odevit.core.solve import solve
@@ -43,7 +43,7 @@ UNDECIDED = 0.1
 
 
 @dataclass(frozen=True)
-class Maximal:
+class MaximalExponents:
     """lambda_1 of every image.
 
     Args:
@@ -61,13 +61,13 @@ class Maximal:
     prolonged: Tensor
 
     @property
-    def negative(self) -> Share:
+    def negative(self) -> Proportion:
         """The share of negative exponents; one that is not finite is not negative."""
-        return Share.of(self.values < 0)
+        return Proportion.of(self.values < 0)
 
     @property
-    def not_converged(self) -> Share:
-        return Share.of(~self.converged)
+    def not_converged(self) -> Proportion:
+        return Proportion.of(~self.converged)
 
     @property
     def mean(self) -> float | None:
@@ -89,20 +89,15 @@ class Maximal:
         return self.values[self.values.isfinite()]
 
 
-def in_fixed_steps(solver_config: SolverConfig) -> SolverConfig:
-    """The way whose steps are differentiated: the one given, or RK4 in place of a solver that chooses its own steps."""
-    return solver_config if solver_config.is_fixed else solver_config.replace(solver="rk4")
-
-
 @torch.no_grad()
-def come_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
+def integrate_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
     """x(8 T), the steps of a way (the model's own unless given) carried on to `FAR` horizons."""
     return model.depth(x0, (solver_config or model.solver_config).times(FAR)).state
 
 
 def measure_exponents(
     dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], rests: Iterable[Tokens], *, seed: int = 0
-) -> tuple[Maximal, Maximal]:
+) -> tuple[MaximalExponents, MaximalExponents]:
     """lambda_1 along the path and at rest, see `measure_spectrum`; where the sign is in doubt, after `LONGER` more.
 
     Args:
@@ -111,7 +106,7 @@ def measure_exponents(
         starts, rests: x(0) batch by batch, and the states of the same images at rest, see `come_to_rest`.
         seed: of the random directions at the start.
     """
-    solver_config, left = in_fixed_steps(solver_config), DOUBTFUL
+    solver_config, left = with_fixed_steps(solver_config), DOUBTFUL
     along, resting = [], []
     for x0, rest in zip(starts, rests, strict=True):
         path, calm = measure_spectrum(dynamics, solver_config, x0, rest, 1, seed=seed)
@@ -139,9 +134,9 @@ def measure_exponents(
 
 def along_the_path(
     dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], tokens: slice, *, seed: int = 0
-) -> Maximal:
+) -> MaximalExponents:
     """lambda_1 up to the horizon of a perturbation that begins in some of the tokens only."""
-    solver_config, along = in_fixed_steps(solver_config), []
+    solver_config, along = with_fixed_steps(solver_config), []
     for x0 in starts:
         path = maximal_exponent(dynamics, x0, tokens=tokens, **_up_to_the_horizon(solver_config), seed=seed)
         along.append(_kept(path))
@@ -156,7 +151,7 @@ def measure_spectrum(
     A perturbation at rest begins in the direction it has at the end of the path, is given `TURNING` horizons to turn,
     and is counted for `COUNTED`.
     """
-    solver_config = in_fixed_steps(solver_config)
+    solver_config = with_fixed_steps(solver_config)
     counted = max(2, COUNTED * solver_config.steps)
     path = lyapunov_spectrum(dynamics, x0, k, **_up_to_the_horizon(solver_config), seed=seed)
     at_rest = lyapunov_spectrum(
@@ -187,10 +182,10 @@ def _kept(batch: Exponents) -> list[Tensor]:
     return [part.cpu() for part in parts]
 
 
-def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> Maximal:
+def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> MaximalExponents:
     values, error, converged, running, prolonged = (torch.cat(parts) for parts in zip(*batches, strict=True))
     mean = running.sum(dim=0) / max(1, int(values.isfinite().sum()))
-    return Maximal(values, error, converged, mean, times, prolonged)
+    return MaximalExponents(values, error, converged, mean, times, prolonged)
 
 
 @dataclass(frozen=True)
@@ -219,7 +214,7 @@ class MotionType:
 
 
 @torch.no_grad()
-def watch(model: ImageModel, state: Tokens, x0: Tokens, t: float) -> list[MotionType]:
+def classify_motion(model: ImageModel, state: Tokens, x0: Tokens, t: float) -> list[MotionType]:
     """Carry trajectories on from x(t) for `WINDOW` horizons in the model's own steps, and say what each does."""
     solver_config = model.solver_config.times(WINDOW)
     dynamics = model.field.dynamics(x0)

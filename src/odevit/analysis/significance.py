@@ -21,14 +21,14 @@ SHUFFLES = 10_000
 
 
 @dataclass(frozen=True)
-class Share:
+class Proportion:
     """k of n, with the binomial standard error and Wilson's 95% interval, which does not collapse at 0 and 1."""
 
     hits: int
     count: int
 
     @classmethod
-    def of(cls, mask: Tensor) -> Share:
+    def of(cls, mask: Tensor) -> Proportion:
         """How much of a mask is true."""
         return cls(int(mask.sum()), len(mask))
 
@@ -56,7 +56,7 @@ class Share:
         away = self.value - threshold
         return math.ceil(Z**2 * threshold * (1 - threshold) / away**2) if away else None
 
-    def numbers(self) -> dict[str, float | int | tuple[float, float]]:
+    def to_dict(self) -> dict[str, float | int | tuple[float, float]]:
         return {"value": self.value, "error": self.error, "interval": self.interval, **vars(self)}
 
 

@@ -6,18 +6,21 @@ import os
 from pathlib import Path
 from typing import Any
 
+from odevit import report
 from odevit.cli.parser import Command
 from odevit.explorer.film import explore as explore
-from odevit.report import analyse
 
 
 def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
     """Measure how stable a model is and give back the report's page; settings are those of `odevit.report.analyze`."""
-    return analyse(run, **settings).page
+    return report.analyze(run, **settings).page
 
 
 ANALYZE = Command(
-    "analyze", analyse, lambda analysis: print(analysis.page), ("odevit analyze RUN", "odevit analyze RUN limit=200")
+    "analyze",
+    report.analyze,
+    lambda analysis: print(analysis.page),
+    ("odevit analyze RUN", "odevit analyze RUN limit=200"),
 )
 EXPLORE = Command(
     "explore",

@@ -25,7 +25,7 @@ from torch import nn
 
 from odevit.compare.metrics import measure
 from odevit.compare.plan import Entry, sentence
-from odevit.report.section import plain
+from odevit.report.section import to_builtins
 from odevit.train.classifier import ClassifierTask
 from odevit.train.folder import RECIPE, RECORD, RunFolder
 from odevit.train.recipe import Recipe
@@ -174,7 +174,7 @@ def enter(entry: Entry, quiet: bool = False) -> dict[str, Any]:
         with logged(folder, quiet):
             if not (folder.path / MEASURES).exists():
                 task = trained(recipe, "odevit train " + " ".join(entry.words))
-                found = plain(measure(task, entry.images))
+                found = to_builtins(measure(task, entry.images))
                 # Written last: an entry with measures is finished.
                 folder.own(MEASURES).write_text(json.dumps(found, indent=1) + "\n")
     except Exception as error:  # whatever it is, the others are to be trained

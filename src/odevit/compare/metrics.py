@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.footprint import peak_bytes
-from odevit.analysis.frozen import untouched
-from odevit.analysis.settling import come_to_rest, measure_exponents
-from odevit.analysis.significance import Share, Z
+from odevit.analysis.base import frozen
+from odevit.analysis.settling import integrate_to_rest, measure_exponents
+from odevit.analysis.significance import Proportion, Z
+from odevit.compare.memory import peak_bytes
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import OdeViTForImageClassification
 from odevit.core.solution import Solution
@@ -44,7 +44,7 @@ def measure(task: ClassifierTask, images: int) -> dict[str, Any]:
     model, device = task.network, task.process.device
     batches = list(evaluation_batches(task.data, "test", limit=images, device=device))
     first = first_batches(task.batches)
-    with untouched(model):
+    with frozen(model):
         own = [model.ask(batch["pixel_values"]) for batch in batches]
         evaluations = torch.cat([evaluations_of(solution, len(logits)) for logits, solution in own])
         usual, labels = torch.cat([answers_of(logits) for logits, _ in own]), labels_of(batches)
@@ -116,9 +116,9 @@ def in_other_ways(
             "solver": solver or model.solver_config.name,
             "steps": steps or model.solver_config.steps,
             "nfe": evaluations.mean().item(),
-            "top1": Share.of(answers == labels).value,
-            "changed": Share.of((answers != usual) | (answers < 0)).value,
-            "finite": Share.of(answers >= 0).value,
+            "top1": Proportion.of(answers == labels).value,
+            "changed": Proportion.of((answers != usual) | (answers < 0)).value,
+            "finite": Proportion.of(answers >= 0).value,
         }
 
 
@@ -143,7 +143,7 @@ def exponent(model: OdeViTForImageClassification, pixels: Tensor) -> dict[str, A
             "negative": part.negative.value,
             "finite": len(part.finite),
         }
-        for part in measure_exponents(model.field, model.solver_config, [x0], [come_to_rest(model, x0)])
+        for part in measure_exponents(model.field, model.solver_config, [x0], [integrate_to_rest(model, x0)])
     )
     return {"images": len(x0), **rest, "path": path}
 

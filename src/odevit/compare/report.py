@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from odevit.analysis.significance import Share
+from odevit.analysis.significance import Proportion
 from odevit.compare.aggregate import HEAD, cells, doubts, markdown, ranked
 from odevit.plotting import BLUE, GREEN, GREY, ORANGE, PINK, finish, make_figure
-from odevit.report.page import note
-from odevit.report.section import Provenance, Section, plain, write_page
+from odevit.report.page import annotate
+from odevit.report.section import Provenance, Section, to_builtins, write_page
 
 JSON, TABLE, PICTURE, PAGE = "comparison.json", "comparison.md", "comparison.png", "comparison.html"
 
@@ -78,7 +78,7 @@ class Each(Section):
 
 def write_numbers(folder: Path, comparison: Mapping[str, Any]) -> None:
     """comparison.json, in one piece, so that whoever stops us finds the last whole one; and the same as a table."""
-    numbers = plain(comparison)
+    numbers = to_builtins(comparison)
     fresh = folder / f"{JSON}.new"
     fresh.write_text(json.dumps(numbers, indent=1) + "\n")
     os.replace(fresh, folder / JSON)
@@ -142,9 +142,9 @@ def length_in_words(length: Mapping[str, float]) -> str:
     return ", ".join(f"{value:g} {key}" for key, value in length.items()) or "as long as the recipe says"
 
 
-def sampled(top1: float, images: int) -> Share:
+def sampled(top1: float, images: int) -> Proportion:
     """An accuracy as what it is, a share of so many test images."""
-    return Share(round(top1 * images), images)
+    return Proportion(round(top1 * images), images)
 
 
 def certainty(top1: float, images: int) -> str:
@@ -178,7 +178,7 @@ def draw_rows(rows: Sequence[Mapping[str, Any]], images: int) -> Figure:
                 markersize=5,
             )
         else:
-            note(changed, "no other way", (0, height), (3, 0), va="center", fontsize=7, color=GREY)
+            annotate(changed, "no other way", (0, height), (3, 0), va="center", fontsize=7, color=GREY)
     accuracy.set_yticks(heights, [row["system"] for row in rows])
     for axes, label in zip(panels, labels, strict=True):
         axes.set_xlabel(label)
@@ -199,7 +199,7 @@ def draw_cost(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for row in rows:
         spot = row["relative"] if timed else row["nfe"]["mean"], 100 * row["top1"]
         axes.errorbar(*spot, yerr=100 * (row["top1_spread"] or 0.0), fmt="o", color=BLUE, ecolor=GREY, markersize=5)
-        names.append(note(axes, row["system"], spot, (5, 3), fontsize=7.5, color=GREY))
+        names.append(annotate(axes, row["system"], spot, (5, 3), fontsize=7.5, color=GREY))
     axes.set(xlabel="time, relative" if timed else "evaluations of the field for an image", ylabel="top-1 (%)")
     axes.grid(alpha=0.3)
     in_decades(axes)

@@ -20,7 +20,7 @@ from odevit.distill.features import TeacherCache
 from odevit.distill.objective import TOKENS, DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.objectives.attention_matching import attention_kl, attention_l1
-from odevit.objectives.matching import logit_kl, path_matching, pooled_matching, spread
+from odevit.objectives.matching import channel_variance, logit_kl, path_matching, pooled_matching
 from odevit.surgery.head import capture_head_inputs, linear_heads
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.vit_spec import parse_output
@@ -40,7 +40,7 @@ def meeting_error(
         scale: `none` (v = 1), `state` or `increment`.
         weights: of the groups of tokens, by name.
     """
-    over = None if scale == "none" else [spread(y if before is None else y - before)]
+    over = None if scale == "none" else [channel_variance(y if before is None else y - before)]
     return path_matching([x], [y], layout, over=over, **weights)["loss"]
 
 

@@ -16,7 +16,7 @@ from odevit.distill.base import DistillationModule, TaughtTask
 from odevit.errors import ConfigError, with_key_prefix
 from odevit.hf.processor import statistics_of
 from odevit.loading import load
-from odevit.objectives.matching import logit_kl, spread
+from odevit.objectives.matching import channel_variance, logit_kl
 from odevit.objectives.vectors import at_least_single
 from odevit.tokens import Pixels
 from odevit.train.evaluate import Score, evaluate_batches
@@ -55,7 +55,7 @@ class StepDistillation(DistillationModule):
             self.student.embed(pixel_values), solver_config, save=range(1, solver_config.steps + 1)
         )
         errors = [
-            F.mse_loss(at_least_single(x), at_least_single(y)) / spread(y)
+            F.mse_loss(at_least_single(x), at_least_single(y)) / channel_variance(y)
             for x, y in zip(solution.states, states, strict=True)
         ]
         answer = self.student.readout(solution.state)

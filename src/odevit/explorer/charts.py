@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from odevit.analysis.growth import Growth
+from odevit.analysis.lyapunov import Growth
 from odevit.analysis.perturbation import Divergence
 from odevit.analysis.plane import Plane
 from odevit.explorer.traces import Journey

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from odevit.analysis.attention import AttentionPath, attention_over_time
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher, attention_over_layers
@@ -106,7 +106,7 @@ def story_of(
 ) -> FrameData:
     """The story of one image whose path is known already; `way` says where its horizon is."""
     pixels = model.pixels_of(picture)
-    with untouched(model):
+    with frozen(model):
         probabilities = torch.stack([model.readout(state)[0].float().softmax(-1) for state in path.states])
     layers: Tensor | None = None
     starts: tuple[float, ...] = ()

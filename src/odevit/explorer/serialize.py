@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from odevit.analysis.contraction import contraction_radius
-from odevit.analysis.growth import Growth, local_growth
+from odevit.analysis.lyapunov import Growth, local_growth
 from odevit.analysis.perturbation import Divergence
 from odevit.analysis.plane import Plane
 from odevit.core.image_model import ImageModel

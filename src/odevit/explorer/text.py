@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from odevit.analysis.contraction import Radius
-from odevit.analysis.growth import Growth
+from odevit.analysis.lyapunov import Growth
 from odevit.analysis.perturbation import Divergence
 from odevit.plotting import signed
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from odevit.analysis.attention import AttentionPath, attention_over_time, attention_path
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import readout_weights_of
 from odevit.core.solver_config import SolverConfig
@@ -95,7 +95,7 @@ def travel(
         shares: of the horizon that belong to each of its layers; equal ones unless given.
     """
     solver_config, pixels = solver_config or model.solver_config, model.pixels_of(picture)
-    with untouched(model):
+    with frozen(model):
         answer = _asked(model, pixels, solver_config)
         usual = answer if solver_config == model.solver_config else _asked(model, pixels, model.solver_config)
     path = attention_over_time(model, pixels, solver_config.times(beyond), rolled=True)
@@ -131,7 +131,7 @@ def climb(teacher: Teacher, lens: OdeStudent, picture: Image.Image, name: str = 
         partial(readout_weights_of, teacher.model, layout=layout),
         residual=[0.5] * len(maps),
     )
-    with untouched(lens):
+    with frozen(lens):
         probabilities = torch.cat([lens.readout(state).float() for state in output.states]).softmax(-1)
     # Exactly its own answer at the end.
     probabilities[-1] = logits[0].float().softmax(-1)

@@ -111,7 +111,7 @@ def pooled_matching(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> dic
     return {"loss": torch.stack(errors).mean()}
 
 
-def spread(y: Tokens) -> Tensor:
+def channel_variance(y: Tokens) -> Tensor:
     """mean_c Var(y_c), the variance of each channel over samples and tokens; a little above 0 where nothing varies."""
     return at_least_single(y.detach()).var(dim=(0, 1)).mean() + 1e-6
 

@@ -22,11 +22,11 @@ MASS = 0.6
 
 
 @SECTIONS.register("looking")
-class Looking(Section):
+class AttentionMaps(Section):
     """Attention at the final state, beside that of a teacher's last layer."""
 
     title = "What does it look at?"
-    place = 70
+    order = 70
     text = """
 {% call picture("attention", missing="Left out: " ~ attention.why | default("")) %}
 {{ attention.images }} images (the paper's Fig. 6). Bright: looked at most. Outlined: the patches that together hold 60%

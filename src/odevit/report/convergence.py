@@ -13,11 +13,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import divergence_step, lyapunov_time
-from odevit.analysis.settling import DOUBTFUL, FAR, WINDOW, Maximal, MotionType, measure_spectrum, watch
-from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
+from odevit.analysis.settling import (
+    DOUBTFUL,
+    FAR,
+    WINDOW,
+    MaximalExponents,
+    MotionType,
+    classify_motion,
+    measure_spectrum,
+)
+from odevit.analysis.significance import PERCENTILES, Proportion, median, quantiles
 from odevit.core.solver_config import SolverConfig
 from odevit.plotting import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
-from odevit.report.page import band, mark_horizon, note, number, of_norm, percent, share_of, span
+from odevit.report.page import annotate, band, mark_horizon, number, of_norm, percent, share_of, span
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
 
@@ -34,11 +42,11 @@ PARTS = (("path", "along the path", BLUE), ("rest", "at rest", ORANGE))
 
 
 @SECTIONS.register("settling")
-class Settling(Section):
+class Convergence(Section):
     """Speed, exponents, spectrum, and what the exceptions do."""
 
     title = "Does it settle?"
-    place = 10
+    order = 10
     thresholds = (
         f"It settles: at least {SETTLED_SHARE:.0%} of the exponents at rest are negative (lower end of the 95% "
         f"interval) and the median state changes by less than {SETTLED_CHANGE:.0%} of its norm in one more horizon. It "
@@ -130,7 +138,7 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
             settled, restless = share["value"] >= SETTLED_SHARE and slow, share["value"] <= RESTLESS_SHARE
             undecided = SETTLED_SHARE if settled else RESTLESS_SHARE if restless else None
             answer = "partly" if undecided is None else TOO_FEW
-        enough = undecided and Share(share["hits"], share["count"]).enough(undecided)
+        enough = undecided and Proportion(share["hits"], share["count"]).enough(undecided)
         sentences = [
             f"After eight times its horizon a small disturbance dies out for {percent(share['value'])} of "
             f"{share['count']:,} images (largest Lyapunov exponent below zero; 95% interval "
@@ -160,7 +168,7 @@ def speed_numbers(study: Study) -> dict[str, Any]:
     }
 
 
-def exponent_numbers(maximal: Maximal, solver_config: SolverConfig) -> dict[str, Any]:
+def exponent_numbers(maximal: MaximalExponents, solver_config: SolverConfig) -> dict[str, Any]:
     """The exponents and their statistics; those that are not finite count as not negative."""
     values, converged = maximal.values, maximal.converged
     growing = values[values > 0]
@@ -172,7 +180,7 @@ def exponent_numbers(maximal: Maximal, solver_config: SolverConfig) -> dict[str,
         "converged": converged,
         "negative": maximal.negative,
         "not_converged": maximal.not_converged,
-        "negative_of_converged": Share.of(values[converged] < 0),
+        "negative_of_converged": Proportion.of(values[converged] < 0),
         "mean": maximal.mean,
         "mean_error": maximal.mean_error,
         "quantiles": quantiles(values, PERCENTILES),
@@ -202,7 +210,7 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
     return {"images": len(x0), "k": k, **parts}
 
 
-def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
+def exception_numbers(study: Study, rest: MaximalExponents) -> dict[str, Any]:
     """What the images do whose exponent at rest is not negative, one by one; nothing where the field stops them."""
     sample, answers = study.sample, study.answers
     stopped = study.model.field.dynamics(sample.start(1)).fade is not None
@@ -212,7 +220,7 @@ def exception_numbers(study: Study, rest: Maximal) -> dict[str, Any]:
     sizes = [len(states) for states in study.forward_cache.rest]
     for chunk, states, here in zip(sample.chunks, study.forward_cache.rest, watched.split(sizes), strict=True):
         if here.any():
-            motions += watch(study.model, states[here], chunk["x0"][here], FAR * study.solver_config.horizon)
+            motions += classify_motion(study.model, states[here], chunk["x0"][here], FAR * study.solver_config.horizon)
     rows = [
         {
             "image": sample.numbers[i],
@@ -269,7 +277,7 @@ def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
             axes.hist(values, bins=edges, color=colour, alpha=0.65, label=f"{name} ({len(values):,} images)")
     axes.axvline(0.0, color="black", linewidth=1.2)
     for word, shift, side in (("grows →", 4, "left"), ("← dies out", -4, "right")):
-        note(axes, word, (0.0, 0.9), (shift, 0), xycoords=("data", "axes fraction"), fontsize=9, ha=side)
+        annotate(axes, word, (0.0, 0.9), (shift, 0), xycoords=("data", "axes fraction"), fontsize=9, ha=side)
     axes.set(xlabel="largest Lyapunov exponent λ (1 / unit of time)", ylabel="images")
     axes.grid(alpha=0.3, axis="y")
     axes.set_ylim(top=1.2 * axes.get_ylim()[1])

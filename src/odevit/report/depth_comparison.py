@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from odevit.analysis.comparison import FAR, three_depths
-from odevit.analysis.significance import Share
-from odevit.analysis.sweep import ACCURATE
+from odevit.analysis.settling import FAR
+from odevit.analysis.significance import Proportion
+from odevit.analysis.sweep import ACCURATE, three_depths
 from odevit.report.section import SECTIONS, Section
 from odevit.report.study import Study
 
@@ -20,11 +20,11 @@ NAMES = {
 
 
 @SECTIONS.register("three_views")
-class ThreeViews(Section):
+class DepthComparison(Section):
     """Evaluations, accuracy, and agreement with the model's own way, for each meaning of depth."""
 
     title = "One model, three depths"
-    place = 50
+    order = 50
     text = """
 <p>The same weights as an equation solved to a tolerance, as a recurrent network that carries on its own coarse steps,
 and as the equilibrium in which they end.</p>
@@ -49,8 +49,8 @@ classes, in the median.{% endcall %}
                 {
                     "name": title,
                     "nfe": torch.cat([view.evaluations.double() for view in views]).mean(),
-                    "top1": Share.of(answers == study.sample.labels[: len(answers)]).value,
-                    "agreement": Share.of(answers == own.argmax(dim=-1)).value,
+                    "top1": Proportion.of(answers == study.sample.labels[: len(answers)]).value,
+                    "agreement": Proportion.of(answers == own.argmax(dim=-1)).value,
                     "difference": (logits - own).abs().amax(dim=-1).median(),
                     "settled": all(view.settled for view in views),
                 }

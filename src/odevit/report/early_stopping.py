@@ -22,7 +22,7 @@ class EarlyStopping(Section):
     """For runs that tracked a bound."""
 
     title = "Could training have stopped earlier?"
-    place = 90
+    order = 90
     text = """
 {% if stopping %}
 {% set never = "No: the distances to all layers were not below the bound for " ~ stopping.patience ~

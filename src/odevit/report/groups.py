@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import by_class
-from odevit.analysis.settling import Maximal, along_the_path
-from odevit.analysis.significance import Share, correlation
+from odevit.analysis.settling import MaximalExponents, along_the_path
+from odevit.analysis.significance import Proportion, correlation
 from odevit.plotting import finish, make_figure, signed
-from odevit.report.page import note
+from odevit.report.page import annotate
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
@@ -24,7 +24,7 @@ class Groups(Section):
     """Exponents along the path by class and by kind of token."""
 
     title = "Which images, which tokens?"
-    place = 20
+    order = 20
     text = """
 {% call table("disturbance begins in", "images", "mean λ along the path", "negative", "not converged") %}
 {% for name, group in exponents.by_token.items() %}
@@ -63,7 +63,7 @@ No correlation is given: it takes three or more classes that differ.
         return {"classes": draw_classes(classes)} if classes["classes"] else {}
 
 
-def class_numbers(maximal: Maximal, answers: dict[str, Any]) -> dict[str, Any]:
+def class_numbers(maximal: MaximalExponents, answers: dict[str, Any]) -> dict[str, Any]:
     """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
     rows = [
@@ -95,7 +95,7 @@ def token_numbers(study: Study) -> dict[str, Any]:
             "mean": path.mean,
             "error": path.mean_error,
             "negative": path.negative,
-            "converged": Share.of(path.converged),
+            "converged": Proportion.of(path.converged),
         }
     return numbers
 
@@ -157,4 +157,4 @@ def _label(axes: Any, points: list[tuple[str, float, float]]) -> None:
             extents[dx, dy] = (begin, begin + length, up + dy)
         place = next((place for place, extent in extents.items() if free(*extent)), places[0])
         taken.append(extents[place])
-        note(axes, name, (x, y), place, fontsize=9, zorder=3, ha="left" if place[0] > 0 else "right")
+        annotate(axes, name, (x, y), place, fontsize=9, zorder=3, ha="left" if place[0] > 0 else "right")

@@ -15,7 +15,7 @@ def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str 
     axes.plot(x, middle, **style)
 
 
-def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> Any:
+def annotate(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> Any:
     """Words beside a spot of a figure, `shift` points to the right and up."""
     return axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
 
@@ -23,7 +23,9 @@ def note(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, fl
 def mark_horizon(axes: Any, horizon: float, height: float) -> None:
     """An upright line at the model's own horizon, with its name at a height from 0 to 1."""
     axes.axvline(horizon, color=GREY, linestyle="--", linewidth=1)
-    note(axes, "its horizon", (horizon, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY)
+    annotate(
+        axes, "its horizon", (horizon, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY
+    )
 
 
 def number(value: float | None, form: str = ".3g") -> str:

@@ -57,8 +57,8 @@ class Section:
 
     title: ClassVar[str]
     """Its heading."""
-    place: ClassVar[float]
-    """Sections stand in the order of their places."""
+    order: ClassVar[float]
+    """Position on the page: sections are sorted by this number."""
     text: ClassVar[str]
     """What stands below the heading: a template of the numbers of all sections, with the macros of page.html.j2."""
     thresholds: ClassVar[tuple[str, ...]] = ()
@@ -85,7 +85,7 @@ class Provenance(Section):
     """The last words of a page: everything needed to make it again."""
 
     title = "How this was made"
-    place = 100
+    order = 100
     text = """
 {% call small() %}
 <code>{{ command }}</code><br>{{ device }}, {% if training is defined %}trained in {{ training | number(".0f") }} s,
@@ -104,7 +104,7 @@ def all_sections() -> list[Section]:
     """Every section of this package, and every other that is registered, in page order."""
     for module in iter_modules([str(Path(__file__).parent)]):
         import_module(f"odevit.report.{module.name}")
-    return [section() for section in sorted(SECTIONS.values(), key=lambda section: section.place)]
+    return [section() for section in sorted(SECTIONS.values(), key=lambda section: section.order)]
 
 
 class Progress:
@@ -124,7 +124,7 @@ class Progress:
         self.seconds[name] = time.perf_counter() - began
         self.console.print(f"{name}: {self.seconds[name]:.1f} s")
 
-    def numbers(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Seconds of every stage, of all of them, and of the processor."""
         total, processor = time.perf_counter() - self.started, time.process_time() - self.processor
         return {"stages": self.seconds, "total": total, "processor": processor}
@@ -135,7 +135,7 @@ def measure_all(sections: Iterable[Section], study: Study, progress: Progress) -
     numbers: dict[str, Any] = {}
     for section in sections:
         with progress.stage(section.title):
-            for key, value in plain(section.measure(study)).items():
+            for key, value in to_builtins(section.measure(study)).items():
                 numbers[key] = {**numbers[key], **value} if isinstance(numbers.get(key), dict) else value
     return numbers
 
@@ -176,21 +176,21 @@ def write_page(
     return path
 
 
-def plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it.
 
     An object is written down as its `numbers()`, or as the fields of its dataclass.
     """
     if isinstance(value, Tensor):
-        return plain(value.detach().cpu().tolist())
+        return to_builtins(value.detach().cpu().tolist())
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if hasattr(value, "numbers"):
-        return plain(value.numbers())
+        return {str(key): to_builtins(entry) for key, entry in value.items()}
+    if hasattr(value, "to_dict"):
+        return to_builtins(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return to_builtins(asdict(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(entry) for entry in value]
+        return [to_builtins(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value

@@ -12,8 +12,8 @@ from torch import Tensor
 from odevit.analysis.approximation import approximation_error
 from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
-from odevit.analysis.settling import in_fixed_steps
-from odevit.analysis.significance import PERCENTILES, Share, median, quantiles
+from odevit.analysis.lyapunov import with_fixed_steps
+from odevit.analysis.significance import PERCENTILES, Proportion, median, quantiles
 from odevit.core.dynamics import Dynamics, Field
 from odevit.core.field import Branch, VectorField
 from odevit.objectives.bounds import dot_product
@@ -37,7 +37,7 @@ class Smoothness(Section):
     """Lipschitz constants, the error of the steps, the contraction radius."""
 
     title = "How steep, how exact, how tolerant?"
-    place = 60
+    order = 60
     thresholds = (
         f"The head tolerates what is left of the path when the radius exceeds it for at least {TOLERANT:.0%} of the "
         "states.",
@@ -128,7 +128,7 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
     The bounds are about Euler's method, which is therefore measured as well; a splitting is another method of the same
     order.
     """
-    x0, solver_config = study.sample.start(study.sizes.approximation), in_fixed_steps(study.solver_config)
+    x0, solver_config = study.sample.start(study.sizes.approximation), with_fixed_steps(study.solver_config)
     numbers: dict[str, Any] = {"images": len(x0), "solvers": {}}
     for solver in dict.fromkeys([solver_config.name, "euler"]):
         measured = approximation_error(
@@ -172,8 +172,8 @@ def radius_numbers(study: Study) -> dict[str, Any]:
         "margin": study.answers["margins"][:n],
         "right": (study.answers["answers"] == sample.labels)[:n],
         "move": move / size,
-        "found": Share.of(radii.isfinite()),
-        "inside": Share.of(move < radii),
+        "found": Proportion.of(radii.isfinite()),
+        "inside": Proportion.of(move < radii),
         "quantiles": quantiles(radii / size, PERCENTILES),
         "random_median": median(random / size),
         "move_median": median(move / size),

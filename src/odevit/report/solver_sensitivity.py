@@ -10,14 +10,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from odevit.analysis.significance import CERTAIN, Share, paired_error
-from odevit.analysis.sweep import Outcome, accurate_way, grid_ways, solver_ways, step_ways, stretch_ways, sweep
+from odevit.analysis.significance import CERTAIN, Proportion, paired_error
+from odevit.analysis.sweep import (
+    Outcome,
+    accurate_config,
+    grid_configs,
+    horizon_configs,
+    solver_configs,
+    step_configs,
+    sweep,
+)
 from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
 from odevit.report.cost import ENOUGH, enough
-from odevit.report.page import mark_horizon, note, number, percent, span, words
+from odevit.report.page import annotate, mark_horizon, number, percent, span, words
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
-from odevit.report.study import Study, own_reads
+from odevit.report.study import Study, path_configs
 
 FEWEST, MOST = 6, 64
 """Steps of the model's own solver between which its answers are compared."""
@@ -27,11 +35,11 @@ SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
 
 
 @SECTIONS.register("dependence")
-class Dependence(Section):
+class SolverSensitivity(Section):
     """Steps, solvers and horizons."""
 
     title = "Does the answer depend on how it was integrated?"
-    place = 40
+    order = 40
     thresholds = (
         "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
         f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
@@ -98,11 +106,11 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
         study.solver_config,
     )
     own, few = seen[solver_config], study.sizes.solvers
-    both = sweep(model, sample.first(study.sizes.accurate), [solver_config, accurate_way(solver_config)])
+    both = sweep(model, sample.first(study.sizes.accurate), [solver_config, accurate_config(solver_config)])
     coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
-    steps = limits.marked([seen[other] for other in step_ways(solver_config)])
-    horizons = [seen[other] for other in stretch_ways(solver_config)]
-    solvers = limits.marked(sweep(model, sample.first(few), [solver_config, *solver_ways(solver_config)]))
+    steps = limits.marked([seen[other] for other in step_configs(solver_config)])
+    horizons = [seen[other] for other in horizon_configs(solver_config)]
+    solvers = limits.marked(sweep(model, sample.first(few), [solver_config, *solver_configs(solver_config)]))
 
     def fair(outcome: Outcome) -> bool:
         # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
@@ -115,17 +123,17 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
 
     return {
         "own": own,
-        "top1": Share.of(own.right),
+        "top1": Proportion.of(own.right),
         "steps": steps,
         "horizons": horizons,
-        "stops": [seen[other] for other in own_reads(solver_config) if other.steps <= solver_config.steps],
+        "stops": [seen[other] for other in path_configs(solver_config) if other.steps <= solver_config.steps],
         "solvers": solvers,
         "accurate": {
-            **accurate.numbers(),
+            **accurate.to_dict(),
             "difference": accurate.top1 - coarse.top1,
             "error": paired_error(accurate.right, coarse.right),
         },
-        "grid": limits.marked(sweep(model, sample.first(few), grid_ways(solver_config))),
+        "grid": limits.marked(sweep(model, sample.first(few), grid_configs(solver_config))),
         "spreads": {
             "steps": spread(
                 [outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.solver_config.steps <= MOST]
@@ -162,7 +170,7 @@ def depends(sweep: Numbers) -> Verdict:
     """Does the answer depend on how it was integrated?"""
     spreads = {name: group for name, group in sweep["spreads"].items() if group}
     if not spreads:
-        return Verdict(Dependence.title, "unknown", None, ("Nothing to compare.",))
+        return Verdict(SolverSensitivity.title, "unknown", None, ("Nothing to compare.",))
     names = {
         "steps": "{} to {} steps of its own solver".format(*spreads["steps"]["steps"]) if "steps" in spreads else "",
         "solvers": "solvers that rest where the equation does, within their stability limit",
@@ -182,7 +190,7 @@ def depends(sweep: Numbers) -> Verdict:
         f"{accurate['nfe']:.0f} evaluations) {'keeps' if keeps else 'loses'} its accuracy: "
         f"{_points(accurate, '+.2f')}."
     )
-    return Verdict(Dependence.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
+    return Verdict(SolverSensitivity.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
 
 
 def draw_steps(sweep: Numbers) -> Figure:
@@ -217,7 +225,7 @@ def draw_steps(sweep: Numbers) -> Figure:
                 spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
                 axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
                 if gain(outcome) < floor:
-                    note(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
+                    annotate(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
     star = {"color": "black", "marker": "*", "markersize": 10, "capsize": 3, "linestyle": ""}
     name = f"{accurate['solver']}, to a tolerance"
     axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)

@@ -11,14 +11,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.distill.distill_task import DistillTask, comparison
 from odevit.plotting import BLUE, ORANGE, finish, make_figure
 from odevit.report.early_stopping import EarlyStopping
-from odevit.report.page import note
+from odevit.report.page import annotate
 from odevit.report.section import Figures, Numbers, Progress, Provenance, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
-from odevit.report.teacher_match import SHOWN, Teaching
+from odevit.report.teacher_match import SHOWN, TeacherMatch
 from odevit.report.trajectories import STUDENT, TEACHER, THREAD
 
 IMAGES = 512
@@ -29,8 +29,8 @@ def write_report(task: DistillTask) -> Path:
     """Measure a finished student against its teacher on held-out images, draw it, and write report.html."""
     recipe, folder, progress = task.recipe, task.folder.path, Progress()
     record = json.loads((folder / "record.json").read_text())
-    sections = [Teaching(), Meetings(), Learning(), EarlyStopping(), Provenance()]
-    with untouched(task.student):
+    sections = [TeacherMatch(), StepAlignment(), TrainingCurves(), EarlyStopping(), Provenance()]
+    with frozen(task.student):
         sample = draw_sample(task.student, task.data, "validation", IMAGES, recipe.seed, task.process.device)
         numbers = measure_all(sections, Study(folder, task.student, sample, task.teacher, seed=recipe.seed), progress)
     numbers["alignment"]["images"] = min(recipe.alignment.images, len(task.data.train))
@@ -42,7 +42,7 @@ def write_report(task: DistillTask) -> Path:
         "versions": record["versions"],
         "command": record["command"] or recipe.name,
         "training": record["seconds"],
-        "seconds": progress.numbers(),
+        "seconds": progress.to_dict(),
     }
     figures = draw_all(sections, numbers, sample.pictures(SHOWN)) | {"curves": (folder / "curves.png").read_bytes()}
     title = f"{recipe.name}: a teacher and its student"
@@ -51,7 +51,7 @@ def write_report(task: DistillTask) -> Path:
     return page
 
 
-class Meetings(Section):
+class StepAlignment(Section):
     """Two rails: the teacher's layers where its movement has taken them, and the student's steps that meet them."""
 
     title = "When they meet"
@@ -63,7 +63,7 @@ alignment.kind={{ alignment.kind }}.{% endcall %}
 
     def measure(self, study: Study) -> dict[str, Any]:
         alignment, horizon = study.alignment[0], study.solver_config.horizon
-        steps = study.meeting_way.steps
+        steps = study.aligned_config.steps
         travelled = torch.tensor((0.0, *alignment.distances)).cumsum(0)
         return {
             "alignment": {
@@ -79,7 +79,7 @@ alignment.kind={{ alignment.kind }}.{% endcall %}
         return {"alignment": draw_alignment(rails["layers"], rails["times"], rails["meetings"])}
 
 
-class Learning(Section):
+class TrainingCurves(Section):
     """The curves that training has drawn."""
 
     title = "How it was learned"
@@ -94,8 +94,8 @@ def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Se
     figure, (axes,) = make_figure(2.3)
     for layer, step in enumerate(meetings):
         axes.plot([times[step], layers[layer]], [0, 1], **THREAD)
-        note(axes, f"{layer}", (layers[layer], 1), (0, 8), ha="center")
-        note(axes, f"{step}", (times[step], 0), (0, -16), ha="center")
+        annotate(axes, f"{layer}", (layers[layer], 1), (0, 8), ha="center")
+        annotate(axes, f"{step}", (times[step], 0), (0, -16), ha="center")
     axes.plot(layers, [1] * len(layers), **TEACHER, color=ORANGE, clip_on=False)
     axes.plot(times, [0] * len(times), **STUDENT, color=BLUE, clip_on=False)
     axes.set_yticks([0, 1], ["student's steps", "teacher's layers"])

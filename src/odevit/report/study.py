@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.limits import Limits, measure_limits, measure_limits_on_the_way, strictest
-from odevit.analysis.settling import FAR, Maximal, measure_exponents
-from odevit.analysis.significance import Share
-from odevit.analysis.sweep import Outcome, step_ways, stretch_ways, sweep
+from odevit.analysis.limits import StabilityLimits, measure_limits, measure_limits_along_path, strictest
+from odevit.analysis.settling import FAR, MaximalExponents, measure_exponents
+from odevit.analysis.significance import Proportion
+from odevit.analysis.sweep import Outcome, horizon_configs, step_configs, sweep
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.data.batches import Batches, make_batches
@@ -162,13 +162,13 @@ class ForwardCache:
     times: tuple[float, ...]
 
 
-def pass_over(model: ImageModel, sample: Sample) -> ForwardCache:
+def run_forward(model: ImageModel, sample: Sample) -> ForwardCache:
     """Integrate every image in all the ways that are tried on all of them.
 
     The velocity is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
     equation and not in it, where f is not zero.
     """
-    own, reads = model.solver_config, own_reads(model.solver_config)
+    own, reads = model.solver_config, path_configs(model.solver_config)
     counts = [0, *(solver_config.steps for solver_config in reads)]
     starts = [n for n in counts if n + 1 in counts]
     final: list[Tokens] = []
@@ -176,7 +176,7 @@ def pass_over(model: ImageModel, sample: Sample) -> ForwardCache:
     speeds: list[Tensor] = []
     path: dict[int, Tokens] = {}
 
-    def watch(solver_config: SolverConfig, state: Tokens, x0: Tokens) -> None:
+    def callback(solver_config: SolverConfig, state: Tokens, x0: Tokens) -> None:
         if solver_config not in reads:
             return
         path[solver_config.steps] = state
@@ -188,7 +188,7 @@ def pass_over(model: ImageModel, sample: Sample) -> ForwardCache:
             rest.append(state)
             path.clear()
 
-    outcomes = sweep(model, sample.chunks, [own, *reads, *step_ways(own), *stretch_ways(own)], watch=watch)
+    outcomes = sweep(model, sample.chunks, [own, *reads, *step_configs(own), *horizon_configs(own)], callback=callback)
     return ForwardCache(
         outcomes={outcome.solver_config: outcome for outcome in outcomes},
         final=final,
@@ -199,7 +199,7 @@ def pass_over(model: ImageModel, sample: Sample) -> ForwardCache:
     )
 
 
-def own_reads(own: SolverConfig) -> list[SolverConfig]:
+def path_configs(own: SolverConfig) -> list[SolverConfig]:
     """Where the model's own steps, carried on to `FAR` horizons, are read: every step up to the horizon, then pairs."""
     N = own.steps
     pairs = [own.times(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
@@ -230,7 +230,7 @@ class Study:
         return self.model.solver_config
 
     @property
-    def meeting_way(self) -> SolverConfig:
+    def aligned_config(self) -> SolverConfig:
         """The same with a step for every layer of the teacher, even if the student was to meet the last one only."""
         layers = 0 if self.teacher is None else self.teacher.num_layers
         return self.solver_config.replace(steps=max(self.solver_config.steps, layers))
@@ -238,24 +238,24 @@ class Study:
     @cached_property
     def forward_cache(self) -> ForwardCache:
         """One pass over all images in many ways."""
-        return pass_over(self.model, self.sample)
+        return run_forward(self.model, self.sample)
 
     @cached_property
-    def limits(self) -> Limits:
+    def limits(self) -> StabilityLimits:
         """Stability limits of the solvers, from the eigenvalues where a few images have come to rest.
 
         Where weights move, from those on the way there as well; where velocities fade, from these alone.
         """
         x0, field = self.sample.start(self.sizes.limits), self.model.field
         since = field.autonomous_from
-        there = None if since == 0 else measure_limits_on_the_way(field, x0, self.solver_config)
+        there = None if since == 0 else measure_limits_along_path(field, x0, self.solver_config)
         if there is not None and (since == math.inf or field.dynamics(x0).fade is not None):
             return there
         rest = measure_limits(field, self.forward_cache.rest[0][: len(x0)], x0, max(self.solver_config.horizon, since))
         return rest if there is None else strictest([there, rest])
 
     @cached_property
-    def exponents(self) -> tuple[Maximal, Maximal]:
+    def exponents(self) -> tuple[MaximalExponents, MaximalExponents]:
         """lambda_1 of all images, along the path and at rest."""
         starts = (chunk["x0"] for chunk in self.sample.chunks)
         return measure_exponents(self.model.field, self.solver_config, starts, self.forward_cache.rest, seed=self.seed)
@@ -267,8 +267,8 @@ class Study:
         labels, answers = self.sample.labels, best.indices[:, 0]
         classes = {}
         for label in labels.unique().tolist():
-            right = Share.of(answers[labels == label] == label)
-            classes[label] = {"name": self.sample.classes[label], **right.numbers()}
+            right = Proportion.of(answers[labels == label] == label)
+            classes[label] = {"name": self.sample.classes[label], **right.to_dict()}
         return {
             "images": self.sample.numbers,
             "labels": labels,

@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.significance import Share, median, paired_error, quantiles, ranking, side_of_chance
+from odevit.analysis.significance import Proportion, median, paired_error, quantiles, ranking, side_of_chance
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
@@ -32,11 +32,11 @@ SHOWN = 4
 
 
 @SECTIONS.register("teaching")
-class Teaching(Section):
+class TeacherMatch(Section):
     """Student and teacher, or a line that there is none."""
 
     title = "Does it follow its teacher?"
-    place = 80
+    order = 80
     thresholds = (
         f"A student follows its teacher when it gives the same answer on at least {FOLLOWS:.0%} of the images, and "
         f"does not on less than {PARTS:.0%}.",
@@ -143,7 +143,7 @@ class PairedRun:
 
 
 @torch.no_grad()
-def keep_company(
+def run_both(
     model: ImageModel,
     teacher: Teacher,
     meetings: Sequence[int],
@@ -186,8 +186,8 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Distances at every checkpoint, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
     sample, (alignment, measured) = study.sample, study.alignment
     batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
-    meetings = alignment.indices(study.meeting_way.steps)
-    company = keep_company(study.model, teacher, meetings, study.meeting_way, batches)
+    meetings = alignment.indices(study.aligned_config.steps)
+    company = run_both(study.model, teacher, meetings, study.aligned_config, batches)
     group = "cls" if "cls" in company.distances else "patches"
     right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
     agreed = company.answers == company.teacher_answers
@@ -200,10 +200,10 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
         "layers": teacher.num_layers,
         "token": "CLS" if group == "cls" else "patches, in the mean",
         "alignment": {"kind": alignment.kind, "measured": measured},
-        "finite": Share.of(finite),
-        "agreement": Share.of(agreed),
-        "top1": Share.of(teacher_right),
-        "student_top1": Share.of(right),
+        "finite": Proportion.of(finite),
+        "agreement": Proportion.of(agreed),
+        "top1": Proportion.of(teacher_right),
+        "student_top1": Proportion.of(right),
         "difference": right.double().mean() - teacher_right.double().mean(),
         "difference_error": paired_error(right, teacher_right),
         "groups": groups,
@@ -225,14 +225,14 @@ def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
     """Both paths of a few images in one plane; None where one of them leaves the finite numbers."""
     pixels = study.sample.pixels(SHOWN)
     count, layout = len(pixels), teacher.layout(pixels)
-    states = study.model.depth(study.sample.start(count), study.meeting_way, save="all").states
+    states = study.model.depth(study.sample.start(count), study.aligned_config, save="all").states
     ours = torch.stack([classified(study.model.to_teacher_space(state), layout) for state in states]).cpu()
     if not ours.isfinite().all():
         return None
     paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
     return {
         **vars(paths),
-        "meetings": list(study.alignment[0].indices(study.meeting_way.steps)),
+        "meetings": list(study.alignment[0].indices(study.aligned_config.steps)),
         "names": study.sample.names(count),
         "numbers": study.sample.numbers[:count],
     }

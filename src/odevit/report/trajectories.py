@@ -36,7 +36,7 @@ class Trajectories(Section):
     """A few images from the embedding to rest."""
 
     title = "Where do they go?"
-    place = 30
+    order = 30
     text = """
 {% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}A few images, up to two per class, from the
 embedded image to rest. Distances in the plane are smaller than the true ones.{% endcall %}

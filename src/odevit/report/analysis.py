@@ -11,12 +11,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from odevit.analysis.frozen import untouched
+from odevit.analysis.base import frozen
 from odevit.distill.teacher_lookup import teacher_of
 from odevit.errors import ConfigError, integer, writable
 from odevit.loading import load
 from odevit.report.attention import SHOWN
-from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, plain, write_page
+from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, to_builtins, write_page
 from odevit.report.study import Sizes, Study, draw_sample
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.train.folder import RunFolder
@@ -38,7 +38,7 @@ class Analysis:
         return self.folder / "report.html"
 
 
-def analyse(
+def analyze(
     run: str | os.PathLike[str],
     *,
     data: str | None = None,
@@ -77,7 +77,7 @@ def analyse(
         raise ConfigError("analyze", problems)
     given = {"data": data, "split": split, "limit": limit, "out": out, "device": device, "cache": cache, "seed": seed}
     given["depth"] = depth
-    options = [f"{key}={value}" for key, value in given.items() if value != signature(analyse).parameters[key].default]
+    options = [f"{key}={value}" for key, value in given.items() if value != signature(analyze).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
         place = choose_device(device)
@@ -86,7 +86,7 @@ def analyse(
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)
         dataset = data_of(run, data, model, cache)
-    with untouched(model):
+    with frozen(model):
         with progress.stage("embed"):
             sample = draw_sample(model, dataset, split, limit, seed, place)
         study = Study(run, model, sample, teacher, sizes, seed)
@@ -131,13 +131,13 @@ def analyse(
     with progress.stage("draw"):
         verdicts = [verdict for section in sections for verdict in section.judge(numbers)]
         rules = [rule for section in sections for rule in section.thresholds]
-        numbers |= {"verdicts": plain(verdicts), "thresholds": rules, "seconds": plain(progress.numbers())}
+        numbers |= {"verdicts": to_builtins(verdicts), "thresholds": rules, "seconds": to_builtins(progress.to_dict())}
         figures = draw_all(sections, numbers, sample.pictures(SHOWN))
         (folder / "figures").mkdir(parents=True, exist_ok=True)
         for name, content in figures.items():
             (folder / "figures" / f"{name}.png").write_bytes(content)
         title = f"How stable is {Path(run).name}?"
         write_page(folder / "report.html", title, "analysis.html.j2", sections, numbers, figures)
-    numbers["seconds"] = plain(progress.numbers())
+    numbers["seconds"] = to_builtins(progress.to_dict())
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return Analysis(numbers, verdicts, folder)
