@@ -22,7 +22,7 @@ from odevit.core.modeling_odevit import OdeViTForImageClassification
 from odevit.loading import load
 from odevit.solvers.adaptive import Dopri5
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 EXACT = 1e-8
 
@@ -60,10 +60,10 @@ def gradient(
 
 def main(out: str, name: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 16)), choose_device("auto")
+    images, device = int(asked.get("images", 16)), resolve_device("auto")
     model = load(name).to(device).double().eval()
     batches = evaluation_batches(
-        data_of(name, data, model, asked.get("cache")), "test", images, limit=images, device=device
+        load_run_data(name, data, model, asked.get("cache")), "test", images, limit=images, device=device
     )
     batch = {key: value.double() if value.is_floating_point() else value for key, value in next(iter(batches)).items()}
     counted = Counted(model)

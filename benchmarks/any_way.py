@@ -23,7 +23,7 @@ from odevit.analysis.sweep import Outcome, sweep
 from odevit.core.solver_config import SolverConfig
 from odevit.loading import load
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 STEPS = {
     "lie_trotter": (8, 12, 16, 24, 48, 64),
@@ -67,9 +67,9 @@ def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
 def main(out: str, model: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     images, split = int(asked.get("images", 10_000)), asked.get("split", "test")
-    device = choose_device("auto")
+    device = resolve_device("auto")
     student = load(model).to(device)
-    read = data_of(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
     with frozen(student):

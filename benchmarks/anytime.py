@@ -25,7 +25,7 @@ from odevit.loading import load
 from odevit.solvers.early_exit import StopState, make_stop
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 # steps, horizon in multiples of the model's own: its own step, and coarser ones that may go on beyond the horizon.
 GRIDS = [(12, 1.0), (8, 1.0), (12, 1.5), (6, 1.0), (9, 1.5), (12, 2.0), (8, 5 / 3), (8, 2.0)]
@@ -80,13 +80,13 @@ def main() -> None:
     out, name, data, *rest = sys.argv[1:]
     options = dict(word.split("=", 1) for word in rest)
     held_out, tested = (int(options.get(split, 2000)) for split in ("validation", "test"))
-    device = choose_device(options.get("device", "auto"))
+    device = resolve_device(options.get("device", "auto"))
     size = 100 if device.type == "cpu" else 1000
     model: Any = load(name)
     model.to(device)
     config = model.config
     with tempfile.TemporaryDirectory() as cache:
-        dataset = data_of(name, data, model, options.get("cache", cache))
+        dataset = load_run_data(name, data, model, options.get("cache", cache))
     pixels = {"mean": config.image_mean, "std": config.image_std, "device": device}
     validation = evaluation_batches(dataset, "validation", size, limit=held_out, **pixels)
     logits, labels = answers(model, validation, model.solver_config)

@@ -29,7 +29,7 @@ from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.loading import load
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 STRETCHES = (1, 2, 4, 8)
 SOLVERS = {
@@ -106,12 +106,12 @@ def main() -> None:
     out, name, data, *rest = sys.argv[1:]
     options = dict(word.split("=", 1) for word in rest)
     images, split = int(options.get("images", 2000)), options.get("split", "test")
-    device = choose_device("auto")
+    device = resolve_device("auto")
     size, resting = 100 if device.type == "cpu" else 500, min(images, RESTING[device.type])
     model: Any = load(name)
     model.to(device)
     with tempfile.TemporaryDirectory() as cache:
-        dataset = data_of(name, data, model, options.get("cache", cache))
+        dataset = load_run_data(name, data, model, options.get("cache", cache))
     pixels = {"mean": model.config.image_mean, "std": model.config.image_std, "device": device}
     batches = evaluation_batches(dataset, split, size, limit=images, **pixels)
     few = evaluation_batches(dataset, split, size, limit=resting, **pixels)

@@ -34,7 +34,7 @@ from odevit.systems.tied import TiedDepth
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField
 from odevit.train.record import versions
-from odevit.train.splits import data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data
 
 LAYERS = (3, 6, 12, 24, 48)
 FINER = (*LAYERS, 96)
@@ -108,7 +108,7 @@ def main(out: str, picture: str, runs: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(runs or scratch)
         models = {scaling: trained(folder, scaling) for scaling in RUNS}
-        read = data_of(str(folder / "scaled"), None, models["1/L"], None)
+        read = load_run_data(str(folder / "scaled"), None, models["1/L"], None)
     batches = list(evaluation_batches(read, "test", 500, device=torch.device("cpu")))
     with torch.no_grad():
         report = measured(models, *(torch.cat([batch[key] for batch in batches]) for key in ("pixel_values", "labels")))

@@ -22,7 +22,7 @@ from odevit.loading import load
 from odevit.plotting import finish, make_figure
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 MOST = 16
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -79,9 +79,9 @@ def main() -> None:
     out, name, *words = sys.argv[1:]
     options = dict(word.split("=", 1) for word in words)
     limit = int(options["limit"]) if "limit" in options else None
-    place, model = choose_device("cpu"), load(name)
+    place, model = resolve_device("cpu"), load(name)
     distilled = load(options["distilled"]) if "distilled" in options else None
-    data = data_of(name, options.get("data"), model)
+    data = load_run_data(name, options.get("data"), model)
     held_out = next(iter(evaluation_batches(data, "validation", 256, limit=256, device=place)))["pixel_values"]
     batches = evaluation_batches(data, "test", 256, limit=limit, device=place)
     asked = curves(model, distilled, held_out)

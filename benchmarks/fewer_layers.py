@@ -22,7 +22,7 @@ from odevit.loading import load
 from odevit.surgery.vit_spec import inspect_vit
 from odevit.surgery.vit_wrapper import ViTWrapper
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 
 def spread(blocks: int, kept: int) -> list[int]:
@@ -50,12 +50,12 @@ def same_kind(made: Any, state: Tensor) -> Any:
 @torch.no_grad()
 def main(out: str, teacher: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    device = choose_device("auto")
+    device = resolve_device("auto")
     vit = load(teacher).float().to(device).eval()
     if not isinstance(vit, ViTWrapper):
         sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
     blocks = inspect_vit(vit.model).locator.blocks(vit.model)
-    read = data_of(teacher, data, vit, asked.get("cache"))
+    read = load_run_data(teacher, data, vit, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)
 

@@ -32,7 +32,7 @@ from odevit.surgery.surgery import get_ode_model
 from odevit.surgery.weight_init import knot_times
 from odevit.train.optimisers import make_optimiser
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, evaluation_batches, read_data
+from odevit.train.splits import evaluation_batches, read_data, resolve_device
 
 HELD_OUT = 96
 """Images on which the errors are measured."""
@@ -65,11 +65,11 @@ def error_of(network: Distillation, batches: list[dict[str, Tensor]]) -> float:
 
 def learned(teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int, images: int) -> dict[str, float]:
     """A student's error before and after the phase."""
-    device, phase = choose_device("auto"), recipe.phases["forced"]
+    device, phase = resolve_device("auto"), recipe.phases["forced"]
     torch.manual_seed(0)
     student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec).to(device)
     alignment = Alignment("uniform", (1.0,) * teacher.num_layers)
-    network = Distillation(student, teacher, alignment, phase.goal(recipe.objective)).train()
+    network = Distillation(student, teacher, alignment, phase.full_objective(recipe.objective)).train()
     network.forced = True
     rates = {key: getattr(phase, key) for key in ("learning_rate", "muon_learning_rate")}
     optimiser = make_optimiser(student, replace(recipe.train, compile=False, **rates))
@@ -92,12 +92,12 @@ def main(out: str, source: str, data: str, *options: str) -> None:
     knots, updates, images = (int(asked.get(*pair)) for pair in (("knots", "4"), ("updates", "80"), ("images", "16")))
     words = [f"teacher={source}", f"data={data}", f"knots={knots}"]
     words += [f"data.cache={asked['cache']}"] if "cache" in asked else []
-    recipe, teacher = compose_distillation(words), Teacher(source).float().to(choose_device("auto"))
+    recipe, teacher = compose_distillation(words), Teacher(source).float().to(resolve_device("auto"))
     read = teacher.normalised(read_data(recipe, teacher.pixels))
-    first = next(iter(evaluation_batches(read, "train", 64, device=choose_device("auto"))))["pixel_values"]
+    first = next(iter(evaluation_batches(read, "train", 64, device=resolve_device("auto"))))["pixel_values"]
     moved = layer_distances([teacher.states(first)])
     facts = {"teacher": Path(source).name, "data": read.name, "knots": knots, "updates": updates, "images": images}
-    facts |= {"device": device_name(choose_device("auto")), "versions": versions(), "moved": moved}
+    facts |= {"device": device_name(resolve_device("auto")), "versions": versions(), "moved": moved}
     rows = json.loads(Path(out).read_text())["students"] if Path(out).exists() else {}
     for name, changes in students(moved, knots).items():
         if name in rows:

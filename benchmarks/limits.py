@@ -18,7 +18,7 @@ from odevit.analysis.base import frozen
 from odevit.analysis.limits import measure_limits_along_path
 from odevit.loading import load
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 SOLVERS = ("rk4", "midpoint", "heun", "euler")
 """Whose limit is an interval of absolute stability; splittings and exponential methods have a rule of thumb."""
@@ -26,9 +26,9 @@ SOLVERS = ("rk4", "midpoint", "heun", "euler")
 
 def main(out: str, model: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 16)), choose_device("auto")
+    images, device = int(asked.get("images", 16)), resolve_device("auto")
     student = load(model).to(device)
-    read = data_of(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, asked.get("cache"))
     batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
     with frozen(student):
         limits = measure_limits_along_path(student.field, student.embed(batch["pixel_values"]), student.solver_config)

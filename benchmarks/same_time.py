@@ -34,7 +34,7 @@ from odevit.core.solver_config import SolverConfig
 from odevit.loading import load
 from odevit.train.folder import RECIPE, RECORD, RunFolder
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 KINDS = {
     "equation": {},
@@ -112,7 +112,7 @@ def distilled(run: Run, quiet: bool = False) -> dict[str, Any]:
 
 def measured(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
     """Rows of the runs that are there, the teacher first."""
-    device = choose_device("auto")
+    device = resolve_device("auto")
     runs: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/seed-*/{RECORD}")):
         runs.setdefault(path.parent.parent.name, []).append(path.parent)
@@ -121,7 +121,7 @@ def measured(folder: Path, teacher: str, data: str, images: int, cache: str | No
     records = {name: [json.loads((run / RECORD).read_text()) for run in found] for name, found in runs.items()}
     models: dict[str, ImageModel] = {"teacher": load(teacher).float().to(device).eval()}
     models |= {name: load(found[0]).to(device).eval() for name, found in runs.items()}
-    read = data_of(teacher, data, models["teacher"], cache)
+    read = load_run_data(teacher, data, models["teacher"], cache)
     batches = list(evaluation_batches(read, "test", TIMED, limit=images, device=device))
     times = milliseconds(models, batches[0]["pixel_values"])
     known = next(iter(records.values()))[0]["teacher"]
@@ -167,7 +167,7 @@ def main(folder: str, teacher: str, data: str, *options: str) -> None:
         "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
         "seconds": seconds,
         "images": images,
-        "device": device_name(choose_device("auto")),
+        "device": device_name(resolve_device("auto")),
         "versions": versions(),
         "rows": found,
     }

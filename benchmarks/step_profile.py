@@ -27,7 +27,7 @@ from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from odevit.train.record import device_name, versions
 from odevit.train.runner import make_trainer
-from odevit.train.schedule import Part
+from odevit.train.schedule import SchedulePhase
 from odevit.train.trainer import OdeViTTrainer
 
 KINDS = {
@@ -44,9 +44,9 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, names in KINDS.items() if re.search(names, kernel, re.IGNORECASE)), "others")
 
 
-def steps_of(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, count: int) -> None:
+def steps_of(trainer: OdeViTTrainer, part: SchedulePhase, solver_config: SolverConfig, count: int) -> None:
     """Loss, gradients and update of `count` batches that go this way."""
-    trainer.task.enter(part.end - part.share, part)
+    trainer.task.before_step(part.end - part.share, part)
     for _, batch in zip(range(count), trainer.task.batches, strict=False):
         if trainer._can_capture(batch) and trainer.captured is not None:
             trainer.captured(batch, solver_config, part.kind)
@@ -56,7 +56,7 @@ def steps_of(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, co
         trainer.optimizer.zero_grad()
 
 
-def profiled(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, count: int) -> dict[str, Any]:
+def profiled(trainer: OdeViTTrainer, part: SchedulePhase, solver_config: SolverConfig, count: int) -> dict[str, Any]:
     """Milliseconds and kernels of a step, in all and by kind."""
     on_gpu = torch.cuda.is_available()
     wait = torch.cuda.synchronize if on_gpu else lambda: None
@@ -84,9 +84,9 @@ def profiled(trainer: OdeViTTrainer, part: Part, solver_config: SolverConfig, co
     }
 
 
-def chosen(part: Part) -> Iterable[SolverConfig]:
+def chosen(part: SchedulePhase) -> Iterable[SolverConfig]:
     """The first way of a phase, and the one with the most evaluations."""
-    ways = part.draws.ways if part.draws else []
+    ways = part.sampler.ways if part.sampler else []
     return dict.fromkeys(
         [
             *ways[:1],
@@ -100,7 +100,7 @@ def main(out: str, *words: str) -> None:
     with TemporaryDirectory() as folder:
         given = [word for word in words if not word.startswith("steps=")]
         task = DistillTask(compose_distillation([*given, f"out={folder}/run"]))
-        task.folder.claim(task.recipe)
+        task.folder.acquire(task.recipe)
         task.recipe = task.recipe.on(task.process.device.type)
         task.build()
         trainer = make_trainer(task)

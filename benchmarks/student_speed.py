@@ -23,14 +23,14 @@ from odevit.loading import load
 from odevit.surgery.surgery import get_ode_model
 from odevit.train.compose import word
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device
+from odevit.train.splits import resolve_device
 
 
 @torch.no_grad()
 def main(out: str, source: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     knots, images = [int(n) for n in asked.get("knots", "1,2,4").split(",")], int(asked.get("images", 16))
-    device, teacher = choose_device("auto"), Teacher(source)
+    device, teacher = resolve_device("auto"), Teacher(source)
     models: dict[str, ImageModel] = {"teacher": load(source)}
     for name in names(knots):
         words = [f"{key}={word(value)}" for key, value in settings(name).items()]

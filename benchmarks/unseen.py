@@ -28,7 +28,7 @@ from odevit.distill.teacher import Teacher
 from odevit.loading import load
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 SPLITS = ("train", "validation", "test")
 
@@ -56,12 +56,12 @@ def compared(student: OdeStudent, teacher: Teacher, batches: Any) -> dict[str, f
 
 def main(out: str, model: str, teacher: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 1000)), choose_device("auto")
+    images, device = int(asked.get("images", 1000)), resolve_device("auto")
     student, original = load(model), Teacher(teacher).float().to(device)
     if not isinstance(student, OdeStudent):
         sys.exit(f"{model} is no student; expected the folder of one")
     student.to(device)
-    read = data_of(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     rows = {
         split: compared(student, original, evaluation_batches(read, split, size, limit=images, device=device))

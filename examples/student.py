@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from odevit import load
 from odevit.distill.teacher_lookup import teacher_of
-from odevit.train.splits import data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data
 
 
 @torch.no_grad()
@@ -31,7 +31,7 @@ def main() -> None:
         "twice the horizon": own.times(2),
         "8 x the horizon": own.times(8),
     }
-    data = data_of(run, None, student)
+    data = load_run_data(run, None, student)
     batches = list(evaluation_batches(data, "test", mean=student.config.image_mean, std=student.config.image_std))
     labels = torch.cat([batch["labels"] for batch in batches])
     told = torch.cat([teacher.logits(batch["pixel_values"]).argmax(-1) for batch in batches])

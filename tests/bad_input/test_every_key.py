@@ -55,7 +55,7 @@ BELOW_ZERO = {"model.residual_scale", "student.residual_scale"}
 """Keys that may be negative."""
 
 
-def keys_of(verb):
+def given_keys(verb):
     """{key: its types} of a verb: from the signature of its function, or from the dataclass of its recipe."""
     keys = schema(verb.recipe()) if isinstance(verb, RecipeVerb) else verb.arguments()[1]
     return keys | (schema(Phase(), "phases.walk.") if verb.name == "distill" else {})
@@ -109,8 +109,8 @@ def values_of(key, kinds):
 def cases():
     """Every value of every key; but where a distillation has a key of a training, and the same rules, one will do."""
     for name in HOMES:
-        for key, kinds in keys_of(verb_of(name)).items():
-            shared = name == "distill" and (key in keys_of(verb_of("train")) or key.startswith("teacher_train."))
+        for key, kinds in given_keys(verb_of(name)).items():
+            shared = name == "distill" and (key in given_keys(verb_of("train")) or key.startswith("teacher_train."))
             values = sorted({*values_of(key, kinds)}, key=lambda case: (not case[1], case[0]))
             for value, impossible in values[:1] if shared else values:
                 yield name, key, value, impossible
@@ -161,7 +161,7 @@ def test_a_bad_value_is_refused_by_the_name_of_its_key(verb, key, value, impossi
 @pytest.mark.parametrize("verb", HOMES)
 def test_an_unknown_key_gets_the_nearest(verb):
     """All of them at once: an error lists every problem."""
-    keys = keys_of(verb_of(verb))
+    keys = given_keys(verb_of(verb))
     with pytest.raises(ValueError, match="unknown key") as caught:
         verb_of(verb).run([*BASE[verb], *(PHASED if verb == "distill" else []), *(f"{key}x=1" for key in keys), "x=1"])
     sentences = caught.value.problems

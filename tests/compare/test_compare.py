@@ -54,7 +54,7 @@ def story(tmp_path_factory):
     def watched(task, command):
         begun.append((task.recipe.name, task.recipe.resume))
         if len(begun) == 3:
-            task.folder.claim(task.recipe)
+            task.folder.acquire(task.recipe)
             raise KeyboardInterrupt
         return original(task, command)
 

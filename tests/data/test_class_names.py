@@ -8,7 +8,7 @@ from odevit.data.images import DataSet, Images
 from odevit.data.loading import load_data
 
 
-def data_of(*names):
+def load_run_data(*names):
     """One image of each class, its pixels the number of the class in this data."""
     count = len(names)
     pixels = torch.arange(count, dtype=torch.uint8).view(count, 1, 1, 1).expand(count, 1, 2, 2).clone()
@@ -36,7 +36,7 @@ def test_names(given, known, numbers):
 
 
 def test_labels_follow_the_names_in_every_part(capsys):
-    data = numbered_as(data_of("Cat", "dog", "eel"), ["eel", "bat", "cat", "dog"], "the teacher", "")
+    data = numbered_as(load_run_data("Cat", "dog", "eel"), ["eel", "bat", "cat", "dog"], "the teacher", "")
     assert data.classes == ("eel", "bat", "cat", "dog")
     for part in (data.train, data.validation, data.test):
         assert part.labels.tolist() == [2, 3, 0]
@@ -64,7 +64,7 @@ def test_a_stream_is_renumbered_too(class_folders):
     ],
 )
 def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, labels, classes, capsys):
-    data = numbered_as(data_of(*given), known, "the teacher", "")
+    data = numbered_as(load_run_data(*given), known, "the teacher", "")
     assert data.train.labels.tolist() == labels
     assert data.classes == (classes or tuple(str(number) for number in range(11)))
     (line,) = capsys.readouterr().out.splitlines()
@@ -83,6 +83,6 @@ def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, la
 )
 def test_classes_that_are_not_known_are_refused_with_both_lists(given, known):
     with pytest.raises(ValueError, match="train a head") as error:
-        numbered_as(data_of(*given), known, "the teacher", "train a head")
+        numbered_as(load_run_data(*given), known, "the teacher", "train a head")
     assert f"the data has {len(given)} classes ({', '.join(given)})" in str(error.value)
     assert f"the teacher has {len(known)} ({', '.join(known)})" in str(error.value)

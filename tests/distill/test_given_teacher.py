@@ -14,7 +14,7 @@ from odevit.cli import main
 from odevit.distill.distillation import compose_distillation
 from odevit.distill.teacher import Teacher
 from odevit.train.compose import compose_recipe
-from odevit.train.splits import data_of, read_data
+from odevit.train.splits import load_run_data, read_data
 
 NAMES = ("red fox", "eel", "Cat", "dog")  # not in the order of the alphabet, in which folders are read
 QUICK = ["train.epochs=1", "train.batch_size=8", "device=cpu"]
@@ -138,7 +138,7 @@ def test_predict_pipeline_onnx_and_eval_agree_on_the_names(student, place, tmp_p
 
 def test_a_students_data_is_normalised_as_its_teachers(student, place):
     model, pictures = load(student), str(place / "pictures")
-    data = data_of(student, pictures, model)
+    data = load_run_data(student, pictures, model)
     assert (data.mean, data.std) == ((0.5,) * 3, (0.5,) * 3), "and not with the statistics of these pictures"
 
 

@@ -15,7 +15,7 @@ from odevit.distill.distill_task import DistillTask, distill_recipe
 from odevit.distill.distillation import compose_distillation
 from odevit.distill.loss import Distillation
 from odevit.distill.objective import DistillObjective
-from odevit.distill.phase import Phase, PhaseObjective, judges, parts_of
+from odevit.distill.phase import Phase, PhaseObjective, evaluation_configs, make_schedule
 from odevit.distill.teacher import Teacher
 from odevit.surgery.surgery import get_ode_model
 from odevit.train.callbacks import read_metrics
@@ -117,7 +117,7 @@ def test_without_a_cls_the_others_have_its_weight():
 def test_a_phase_changes_what_it_names_and_nothing_else():
     common = DistillObjective(cls=0.3, logits=2.0, temperature=3.0)
     phase = Phase(share=1.0, objective=PhaseObjective(logits=0.0, scale="increment"))
-    assert phase.goal(common) == replace(common, logits=0.0, scale="increment")
+    assert phase.full_objective(common) == replace(common, logits=0.0, scale="increment")
 
 
 def test_parts_take_what_a_phase_does_not_say_from_the_training():
@@ -130,19 +130,19 @@ def test_parts_take_what_a_phase_does_not_say_from_the_training():
         "b": Phase(share=0.25, learning_rate=0.5, ways=["own:2x"]),
         "c": Phase(share=0.5, warmup=0.0, ways=["own", "rk4:6", "own:8", "own:1x:1.5"]),
     }
-    a, b, c = parts_of(phases, DistillObjective(), train, own, seed=1)
+    a, b, c = make_schedule(phases, DistillObjective(), train, own, seed=1)
     assert (a.learning_rate, a.muon_learning_rate, a.warmup, a.end) == (0.1, 0.2, 0.3, 0.25)
     assert (b.learning_rate, b.muon_learning_rate, c.warmup, c.end) == (0.5, 0.2, 0.0, 1.0)
     assert (a.kind, b.kind, c.kind) == (0, 1, 1), "walks that ask for the same share a captured step"
-    assert b.draws.ways == [SolverConfig("lie_trotter", 24, 12.0)]
-    assert c.judged == (own, SolverConfig("rk4", 6, 12.0))
+    assert b.sampler.ways == [SolverConfig("lie_trotter", 24, 12.0)]
+    assert c.eval_configs == (own, SolverConfig("rk4", 6, 12.0))
 
 
 def test_the_best_weights_are_judged_by_their_own_way_the_coarsest_and_one_that_does_not_split():
     own = SolverConfig("lie_trotter", 12, 12.0)
     ways = [own, own.replace(steps=8), own.times(1.5), own.replace("rk4"), own.replace("euler", 36)]
-    assert judges(ways, own) == (own, own.replace(steps=8), own.replace("rk4"))
-    assert judges([own], own) == (own,)
+    assert evaluation_configs(ways, own) == (own, own.replace(steps=8), own.replace("rk4"))
+    assert evaluation_configs([own], own) == (own,)
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_a_student_agrees_more_with_its_teacher_after_its_phases_than_before(vit
 
 def test_a_batch_is_not_larger_than_the_data(vit, tmp_path, capsys):
     task = DistillTask(recipe(vit, out=tmp_path / "run", **{"train.batch_size": 4096}))
-    task.folder.claim(task.recipe)
+    task.folder.acquire(task.recipe)
     task.build()
     assert task.batches.batch_size == len(task.data.train) == task.recipe.train.batch_size
     assert "train.batch_size=1295 instead of 4096" in capsys.readouterr().out
@@ -339,7 +339,7 @@ def test_an_unknown_phase_or_key_is_named():
 
 def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
     task = DistillTask(recipe(vit, out=tmp_path / "run", knots=2))
-    task.folder.claim(task.recipe)
+    task.folder.acquire(task.recipe)
     task.build()
     config = task.student.config
     assert (config.knots, config.steps, config.horizon, config.mlp_ratio, config.bias) == (2, 3, 3.0, 2.0, True)
@@ -380,9 +380,9 @@ def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
     ):
         settings = {"student.steps": steps, "alignment.kind": kind}
         task = DistillTask(recipe(vit, out=tmp_path / f"{kind}-{steps}", **settings))
-        task.folder.claim(task.recipe)
+        task.folder.acquire(task.recipe)
         task.build()
-        task.rehearse()
+        task.dry_run()
         lines = [line for line in capsys.readouterr().out.splitlines() if "but the last" in line]
         assert [line.split(":")[0] for line in lines] == [f"phases.{name}.objective.meeting=exact" for name in said]
         assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
@@ -393,10 +393,10 @@ def test_the_own_way_may_have_fewer_steps_than_the_teacher_layers(vit, tmp_path)
     few = ["student.steps=2", "student.vector_knots=null", "student.init=spectral", "train.steps=[3]"]
     words = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.meeting=nearest", *few]
     task = DistillTask(compose_distillation([*words, f"out={tmp_path / 'run'}", "device=cpu"]))
-    task.folder.claim(task.recipe)
+    task.folder.acquire(task.recipe)
     task.recipe = task.recipe.on("cpu")
     task.build()
-    task.rehearse()
+    task.dry_run()
 
 
 def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
@@ -405,12 +405,12 @@ def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
     (tmp_path / "b" / "more").mkdir(parents=True)
     settings = {"out": tmp_path / "run", "features": "F"}
     monkeypatch.chdir(tmp_path / "a")
-    RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled="more", **settings))
+    RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled="more", **settings))
     monkeypatch.chdir(tmp_path / "b")
     settings |= {"features": tmp_path / "a" / "F", "resume": True}
-    RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled=str(tmp_path / "a" / "more"), **settings))
+    RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled=str(tmp_path / "a" / "more"), **settings))
     with pytest.raises(ValueError, match=r"unlabelled changed; give the same settings as before, or start .* out="):
-        RunFolder(tmp_path / "run").claim(recipe(vit, unlabelled="more", **settings))
+        RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled="more", **settings))
 
 
 @pytest.mark.gpu
@@ -420,15 +420,15 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
         pytest.skip("no CUDA device")
     given = recipe(vit, out=tmp_path / "run", **{"device": "cuda", "train.precision": "fp32", "train.compile": False})
     task = DistillTask(given.on("cuda"))
-    task.folder.claim(task.recipe)
+    task.folder.acquire(task.recipe)
     task.build()
     trainer = make_trainer(task)
     trainer.capture_all()
     assert len(trainer.captured.graphs) == 1 + 1 + 7, "forced, the walk, and every way of any_way"
     batch = next(iter(task.batches))
     for part in task.parts:
-        task.enter(0.0, part)
-        for solver_config in part.draws.ways:
+        task.before_step(0.0, part)
+        for solver_config in part.sampler.ways:
             replayed = trainer.captured(batch, solver_config, part.kind).item()
             assert replayed == pytest.approx(task.network(**batch, solver_config=solver_config).loss.item(), rel=1e-4)
 

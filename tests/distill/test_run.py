@@ -30,7 +30,7 @@ from odevit.train.callbacks import read_metrics
 from odevit.train.compose import compose_recipe
 from odevit.train.folder import RunFolder
 from odevit.train.runner import run
-from odevit.train.splits import data_of, evaluation_batches, read_data
+from odevit.train.splits import evaluation_batches, load_run_data, read_data
 from odevit.train.trainer import OdeViTTrainer
 from tests.train.start import begin, finish, together, words
 from tests.zoo import make
@@ -89,7 +89,7 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path, capsys):
     record = json.loads((folder / "record.json").read_text())
     assert record["teacher"]["nfe"] == 3
     student, teacher = OdeStudent.from_pretrained(folder), Teacher(str(vit))
-    test = evaluation_batches(data_of(folder, None, student), "test")
+    test = evaluation_batches(load_run_data(folder, None, student), "test")
     same = [student.ask(b["pixel_values"])[0].argmax(-1) == teacher.logits(b["pixel_values"]).argmax(-1) for b in test]
     assert record["agreement"] == torch.cat(same).double().mean().item()
     assert sum(p.numel() for p in student.parameters()) == record["params"]
@@ -229,7 +229,7 @@ def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeyp
     assert (task.alignment, task.teacher) == (task.network.alignment, task.network.teacher)
     saved = load(folder).state_dict()
     assert all(torch.equal(value, saved[name]) for name, value in task.student.state_dict().items())
-    assert {*RunFolder(folder).written, "manifest.json"} == {path.name for path in folder.iterdir()}
+    assert {*RunFolder(folder).registered, "manifest.json"} == {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("bound", ["curvature", "weights"])

@@ -148,7 +148,7 @@ def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_p
     more = save_pictures(tmp_path / "more", 40, 90)
     limits = {"data.resident_limit_gb": limit, "train.workers": 0, "alignment.images": 32}
     task = DistillTask(recipe(vit, out=tmp_path / "run", unlabelled=f"{more},{more}", **limits))
-    task.folder.claim(task.recipe)
+    task.folder.acquire(task.recipe)
     task.build()
     data = load_data("digits")
     assert len(task.data.train) == len(data.train) + 80

@@ -112,9 +112,9 @@ def test_a_score_counts_who_did_not_come_to_rest_in_all_batches(images):
     batches = [{"pixel_values": images[part], "labels": labels[part]} for part in (slice(2), slice(2, 6))]
     score = evaluate_batches(drifting, batches)
     assert score.unsettled == 1.0
-    assert "No rest point was found for 2 of 2 samples" in score.doubt
-    assert score.doubt.endswith("In all, 100.0% of the 6 images.")
-    assert evaluate_batches(tiny_model(**RESTING), batches).doubt == ""
+    assert "No rest point was found for 2 of 2 samples" in score.warning
+    assert score.warning.endswith("In all, 100.0% of the 6 images.")
+    assert evaluate_batches(tiny_model(**RESTING), batches).warning == ""
 
 
 @torch.no_grad()

@@ -101,7 +101,7 @@ def test_a_unit_that_never_halts_is_bounded_and_reported(model):
     assert "the 1.00 that were left on average. Allow more steps." in solution.status
     score = evaluate_batches(model, [{"pixel_values": images, "labels": torch.tensor([0, 1, 2])}])
     assert score.failure == solution.notice
-    assert (score.unsettled, score.doubt) == (1.0, f"{solution.notice} In all, 100.0% of the 3 images.")
+    assert (score.unsettled, score.warning) == (1.0, f"{solution.notice} In all, 100.0% of the 3 images.")
     with torch.no_grad():
         model.depth.halting.bias.fill_(50.0)
         at_once = model(images).trajectory

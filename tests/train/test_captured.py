@@ -68,7 +68,7 @@ def test_penalties_and_solvers_are_replayed():
     loss = TrainingLoss.of(TrainRecipe(jasmin=0.1, transport=0.2))
     expected, parts = loss(model, data, solver_config).item(), {name: part.item() for name, part in loss.parts.items()}
     step = CapturedStep(model, data, None, loss)
-    loss.spent.clear()
+    loss.evaluations.clear()
     assert step(data, solver_config).item() == step(data, solver_config).item() == pytest.approx(expected, rel=1e-4)
-    assert loss.spent == [3, 3], "replays cost what the step did, and capturing it counts for nothing"
+    assert loss.evaluations == [3, 3], "replays cost what the step did, and capturing it counts for nothing"
     assert {name: part.item() for name, part in loss.parts.items()} == pytest.approx(parts, rel=1e-4)

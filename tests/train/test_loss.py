@@ -107,12 +107,12 @@ def test_the_parts_of_a_loss_are_told_as_means():
         data = batch()
         totals.append(loss(model, data, None).item())
         plain.append(model(**data).loss.item())
-        loss.note()
-    told = loss.tell()
+        loss.accumulate()
+    told = loss.pop_means()
     assert set(told) == {"nfe", "loss_transport", "loss_jasmin"}
     parts = told["loss_transport"] + told["loss_jasmin"]
     assert parts == pytest.approx(sum(totals) / 3 - sum(plain) / 3, rel=1e-3)
-    assert loss.tell() == {}, "told once"
+    assert loss.pop_means() == {}, "told once"
 
 
 def test_the_adjoint_gives_the_gradient_of_a_neural_ode_and_its_evaluations_are_told():
@@ -124,9 +124,9 @@ def test_the_adjoint_gives_the_gradient_of_a_neural_ode_and_its_evaluations_are_
         for _ in range(2):
             value = loss(model, data, None)
         value.backward()
-        assert set(told := loss.tell()) == {"nfe"}
+        assert set(told := loss.pop_means()) == {"nfe"}
         assert told["nfe"] > 6
-        assert loss.tell() == {}, "told once"
+        assert loss.pop_means() == {}, "told once"
         gradients.append({name: p.grad for name, p in model.named_parameters()})
     for name, direct in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], direct, rtol=0.02, atol=1e-3 * direct.abs().max().item())
@@ -144,7 +144,7 @@ def test_what_a_depth_costs_is_a_part_that_is_told():
     loss = TrainingLoss()
     torch.manual_seed(1)  # the estimate of the Jacobian draws a direction
     loss(model.train(), data, None)
-    loss.note()
+    loss.accumulate()
     torch.manual_seed(1)
     expected = model(**data).trajectory.costs["jacobian"].item()
-    assert loss.tell()["loss_jacobian"] == pytest.approx(expected, rel=1e-5)
+    assert loss.pop_means()["loss_jacobian"] == pytest.approx(expected, rel=1e-5)

@@ -23,7 +23,7 @@ from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE, LEGACY, RunFolder, last_complete
 from odevit.train.recipe import Recipe
 from odevit.train.runner import make_trainer
-from odevit.train.splits import data_of, evaluation_batches
+from odevit.train.splits import evaluation_batches, load_run_data
 from tests.train.start import begin, finish, together, words
 
 # Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.
@@ -93,7 +93,7 @@ def test_what_a_run_leaves_behind(finished):
         "manifest.json",
         "odevit_classes.py",
     }
-    assert {*RunFolder(finished).written, "manifest.json"} == {path.name for path in finished.iterdir()}
+    assert {*RunFolder(finished).registered, "manifest.json"} == {path.name for path in finished.iterdir()}
     record = json.loads((finished / "record.json").read_text())
     for key in ("name", "command", "data", "params", "nfe", "epochs", "seconds", "device", "versions"):
         assert key in record
@@ -141,7 +141,7 @@ def test_the_record_is_what_an_evaluation_measures(finished):
     record = json.loads((finished / "record.json").read_text())
     model = OdeViTForImageClassification.from_pretrained(finished, dtype=torch.float32)
     statistics = {"mean": model.config.image_mean, "std": model.config.image_std}
-    test = evaluation_batches(data_of(finished, None, load(finished)), "test", **statistics)
+    test = evaluation_batches(load_run_data(finished, None, load(finished)), "test", **statistics)
     assert evaluate_batches(model, test).top1 == record["top1"]
     for solver, steps, nfe in (("euler", 2, 2), ("rk4", 8, 32)):
         assert evaluate_batches(model, test, solver_config=SolverConfig(solver, steps, 4.0)).nfe == nfe
@@ -206,9 +206,9 @@ def files_of(folder):
 def test_overwriting_removes_what_was_written_for_the_run_and_nothing_else(has_manifest, tmp_path):
     """Also in a folder of a version that kept no manifest."""
     folder = RunFolder(tmp_path)
-    folder.claim(small(tmp_path))
-    folder.own("report.html").write_text("by someone who writes reports")
-    (folder.own("teacher") / "deep").mkdir(parents=True)
+    folder.acquire(small(tmp_path))
+    folder.register("report.html").write_text("by someone who writes reports")
+    (folder.register("teacher") / "deep").mkdir(parents=True)
     if not has_manifest:
         (tmp_path / "manifest.json").unlink()
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -219,8 +219,8 @@ def test_overwriting_removes_what_was_written_for_the_run_and_nothing_else(has_m
 
 
 def test_a_run_that_cannot_begin_leaves_the_one_it_was_to_replace(tmp_path):
-    RunFolder(tmp_path).claim(small(tmp_path))
-    (RunFolder(tmp_path).own("model.safetensors")).write_text("weights")
+    RunFolder(tmp_path).acquire(small(tmp_path))
+    (RunFolder(tmp_path).register("model.safetensors")).write_text("weights")
     (tmp_path / "thesis.tex").write_text("years of work")
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     recipe = small(tmp_path)
@@ -230,28 +230,28 @@ def test_a_run_that_cannot_begin_leaves_the_one_it_was_to_replace(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
     # One that was killed in the middle of it is not what a third run would bring back.
     folder = RunFolder(tmp_path)
-    folder.claim(recipe)
-    folder.own("model.safetensors").write_text("half of the new weights")
-    folder.claim(recipe)
-    folder.give_up()
+    folder.acquire(recipe)
+    folder.register("model.safetensors").write_text("half of the new weights")
+    folder.acquire(recipe)
+    folder.discard()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 def test_what_is_replaced_waits_until_the_new_run_is_trained(tmp_path):
     """Also where a run fails before its first step, but has a finished teacher to go on from."""
     recipe = small(tmp_path)
-    RunFolder(tmp_path).claim(recipe)
-    (RunFolder(tmp_path).own("model.safetensors")).write_text("weights")
+    RunFolder(tmp_path).acquire(recipe)
+    (RunFolder(tmp_path).register("model.safetensors")).write_text("weights")
     recipe.overwrite = True
     folder = RunFolder(tmp_path)
-    folder.claim(recipe)
-    (folder.own("teacher")).mkdir()
+    folder.acquire(recipe)
+    (folder.register("teacher")).mkdir()
     (tmp_path / "teacher" / "record.json").write_text("{}")
-    folder.give_up()
+    folder.discard()
     assert (tmp_path / "teacher" / "record.json").exists()
     assert (tmp_path / ".replaced" / "model.safetensors").read_text() == "weights"
-    folder.claim(recipe)  # typed once more, and it fails before it has a teacher
-    folder.give_up()
+    folder.acquire(recipe)  # typed once more, and it fails before it has a teacher
+    folder.discard()
     assert (tmp_path / "model.safetensors").read_text() == "weights"
     assert not (tmp_path / ".replaced").exists()
 
@@ -290,11 +290,11 @@ def test_a_run_takes_the_place_of_another(tmp_path):
 
 
 def test_a_folder_without_a_run_gets_no_manifest(tmp_path):
-    RunFolder(tmp_path).own("analysis").mkdir()
+    RunFolder(tmp_path).register("analysis").mkdir()
     assert files_of(tmp_path) == {"analysis"}
     (tmp_path / "recipe.yaml").write_text("{}")
-    RunFolder(tmp_path).own("report.html")
-    assert RunFolder(tmp_path).written == ["recipe.yaml", "analysis", "report.html"], "those of old are adopted"
+    RunFolder(tmp_path).register("report.html")
+    assert RunFolder(tmp_path).registered == ["recipe.yaml", "analysis", "report.html"], "those of old are adopted"
 
 
 def test_resuming_with_other_settings_is_refused(tmp_path):

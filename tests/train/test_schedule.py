@@ -9,14 +9,14 @@ from transformers import get_cosine_with_hard_restarts_schedule_with_warmup
 
 from odevit.core.solver_config import SolverConfig
 from odevit.train.optimisers import CombinedOptimizer, Muon
-from odevit.train.schedule import Part, Schedule
-from odevit.train.solver_sampling import ListedWays, read_way
+from odevit.train.schedule import Schedule, SchedulePhase
+from odevit.train.solver_sampling import ListSampler, parse_solver_config
 
 OWN = SolverConfig("lie_trotter", 12, 12.0)
 PARTS = [
-    Part("forced", 0.2, 0.2, 1e-3, 2e-3, 0.25),
-    Part("walk", 0.35, 0.55, 4e-4, 5e-4, 0.0),
-    Part("any", 0.45, 1.0, 1.0, 2.0, 0.5),
+    SchedulePhase("forced", 0.2, 0.2, 1e-3, 2e-3, 0.25),
+    SchedulePhase("walk", 0.35, 0.55, 4e-4, 5e-4, 0.0),
+    SchedulePhase("any", 0.45, 1.0, 1.0, 2.0, 0.5),
 ]
 
 
@@ -47,7 +47,10 @@ def test_parts_begin_at_their_update_and_have_their_own_rates():
 
 
 def test_what_is_left_of_the_rates_is_where_the_next_part_goes_on():
-    parts = [Part("walk", 0.5, 0.5, 1e-3, 2e-3, 0.0, left=0.25), Part("any", 0.5, 1.0, 2.5e-4, 5e-4, 0.0)]
+    parts = [
+        SchedulePhase("walk", 0.5, 0.5, 1e-3, 2e-3, 0.0, left=0.25),
+        SchedulePhase("any", 0.5, 1.0, 2.5e-4, 5e-4, 0.0),
+    ]
     rates = [adamw for *_, adamw in run(Schedule(optimiser(), parts, 40), 40)]
     assert rates[0] == 1e-3
     assert rates[10] == pytest.approx(1e-3 * (1 + 0.25) / 2), "half way down"
@@ -65,14 +68,14 @@ def test_restarts_are_those_of_transformers():
         heights.append(lone.param_groups[0]["lr"])
         lone.step()
         theirs.step()
-    part = Part("all", 1.0, 1.0, 1.0, 1.0, 0.1, cycles=5)
+    part = SchedulePhase("all", 1.0, 1.0, 1.0, 1.0, 0.1, cycles=5)
     assert [part.height(n / 40) for n in range(41)] == pytest.approx(heights)
     assert sum(later > earlier for earlier, later in pairwise(heights[4:])) == 4, "four restarts"
     assert part.height(1.0) == 0.0
 
 
 def test_shares_that_are_not_exact_in_binary_still_end_on_their_update():
-    parts = [Part(str(n), 0.1, (n + 1) * 0.1, 1.0, 1.0, 0.0) for n in range(10)]
+    parts = [SchedulePhase(str(n), 0.1, (n + 1) * 0.1, 1.0, 1.0, 0.0) for n in range(10)]
     assert [name for name, *_ in run(Schedule(optimiser(), parts, 10), 10)] == [str(n) for n in range(10)]
 
 
@@ -120,7 +123,7 @@ def test_seconds_are_those_of_all_attempts():
     ],
 )
 def test_a_way_in_words(text, solver_config):
-    assert read_way(text, OWN) == solver_config
+    assert parse_solver_config(text, OWN) == solver_config
 
 
 @pytest.mark.parametrize(
@@ -137,14 +140,14 @@ def test_a_way_in_words(text, solver_config):
 )
 def test_a_way_that_is_none(text, message):
     with pytest.raises(ValueError, match=message):
-        read_way(text, OWN)
+        parse_solver_config(text, OWN)
 
 
 def test_listed_ways_are_drawn_by_seed_and_update():
     ways = (OWN, OWN, OWN.replace("rk4"))
-    draws = ListedWays(ways, seed=3)
-    drawn = [draws.draw(update) for update in range(300)]
-    assert drawn == [ListedWays(ways, seed=3).draw(update) for update in range(300)]
-    assert drawn != [ListedWays(ways, seed=4).draw(update) for update in range(300)]
+    sampler = ListSampler(ways, seed=3)
+    drawn = [sampler.draw(update) for update in range(300)]
+    assert drawn == [ListSampler(ways, seed=3).draw(update) for update in range(300)]
+    assert drawn != [ListSampler(ways, seed=4).draw(update) for update in range(300)]
     assert 150 < drawn.count(OWN) < 250, "listed twice, drawn twice as often"
-    assert draws.ways == [OWN, OWN.replace("rk4")]
+    assert sampler.ways == [OWN, OWN.replace("rk4")]

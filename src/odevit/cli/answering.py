@@ -19,7 +19,7 @@ from odevit.loading import load
 from odevit.solvers.early_exit import make_stop
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.record import device_name, versions
-from odevit.train.splits import SPLIT, choose_device, data_of, evaluation_batches
+from odevit.train.splits import SPLIT, evaluation_batches, load_run_data, resolve_device
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def evaluate(
     criteria = ["", *_several(stop)] if stop else [""]
     for criterion in criteria[1:]:
         make_stop(criterion)  # a misspelt name is better reported before the first minute of work
-    place, model = choose_device(device), load(run, depth)
+    place, model = resolve_device(device), load(run, depth)
     ways = [model.depth.resolve(*pieces) for pieces in product(*map(_several, (solver, steps, horizon)))]
-    dataset = data_of(run, data, model, cache)
+    dataset = load_run_data(run, data, model, cache)
     model.to(place)
     batches = evaluation_batches(dataset, split, batch_size, limit=limit, device=place)
     results = []
@@ -167,8 +167,8 @@ def _show_scores(results: list[Evaluation]) -> None:
         solver_config = (result.solver, str(result.steps), f"{result.horizon:g}", result.stop)
         shares = (f"{share:.2%}" if score.finite else "no answer" for share in score.ranks.values())
         rows.append((*solver_config, *shares, f"{score.nfe:.4g}", f"{score.milliseconds:.3f}", f"{score.images:,}"))
-        if score.doubt:
-            failures.append(f"{', '.join(filter(None, solver_config))}: {score.doubt}")
+        if score.warning:
+            failures.append(f"{', '.join(filter(None, solver_config))}: {score.warning}")
     print_table(rows, header, left=("solver", "stop"))
     for failure in failures:
         print(failure)

@@ -18,7 +18,7 @@ from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
-from odevit.train.auto_config import fitted
+from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
 from odevit.train.multirun import sweep
@@ -38,7 +38,7 @@ def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
         overrides: words as on the command line: `["experiment=fast/cifar10", "train.epochs=10"]`.
         settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
     """
-    words = words_of(overrides, settings)
+    words = to_overrides(overrides, settings)
     recipe, command = _chosen(words, compose_recipe, "train"), shlex.join(["odevit", "train", *words])
     return train_pretrained(recipe, command) if recipe.teacher else train_recipe(recipe, command)
 
@@ -52,21 +52,21 @@ def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
     """
     from odevit.report.student_page import write_report  # matplotlib is slow to import
 
-    words = words_of(overrides, settings)
+    words = to_overrides(overrides, settings)
     command = shlex.join(["odevit", "distill", *words])
     return distill_recipe(_chosen(words, compose_distillation, "distill"), command=command, then=write_report)
 
 
 def _chosen(words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: str) -> R:
     """The recipe of the words and of what suits data and device; what was chosen is printed, by one process."""
-    recipe, _, said = fitted(words, compose, verb)
+    recipe, _, said = auto_configure(words, compose, verb)
     recipe.check()
     if said and Process.here(recipe.device).is_main:
         print(*said, sep="\n", flush=True)
     return recipe
 
 
-def words_of(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+def to_overrides(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """The words, and the settings as words: `seed=1` for {"seed": 1}."""
     return [*overrides, *(f"{key}={word(value)}" for key, value in settings.items())]
 
@@ -104,7 +104,7 @@ class RecipeVerb(Command):
 
     def page(self) -> dict[str, Any]:
         """The help: usage, the files of every group, every key with its value in the default recipe, and examples."""
-        notes, default = notes_of(self.recipe), self.compose(())
+        notes, default = field_docs(self.recipe), self.compose(())
         keys, nested = [], []
         for name, value in vars(default).items():
             if is_dataclass(value):
@@ -156,7 +156,7 @@ def _shown(value: Any) -> str:
     return "" if value in (None, "", []) else word(value)
 
 
-def notes_of(recipe: type[Any]) -> dict[str, str]:
+def field_docs(recipe: type[Any]) -> dict[str, str]:
     """The string below each field of a dataclass, those that it inherits included."""
     notes: dict[str, str] = {}
     for kind in reversed(recipe.__mro__[:-1]):

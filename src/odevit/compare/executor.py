@@ -176,7 +176,7 @@ def enter(entry: Entry, quiet: bool = False) -> dict[str, Any]:
                 task = trained(recipe, "odevit train " + " ".join(entry.words))
                 found = to_builtins(measure(task, entry.images))
                 # Written last: an entry with measures is finished.
-                folder.own(MEASURES).write_text(json.dumps(found, indent=1) + "\n")
+                folder.register(MEASURES).write_text(json.dumps(found, indent=1) + "\n")
     except Exception as error:  # whatever it is, the others are to be trained
         return {"failure": sentence(error)}
     finally:
@@ -236,4 +236,4 @@ def logged(folder: RunFolder, quiet: bool) -> Iterator[None]:
             traceback.print_exc(file=log)
             raise
         finally:
-            folder.own(LOG)
+            folder.register(LOG)

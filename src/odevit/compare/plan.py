@@ -11,9 +11,9 @@ from odevit.compare.budget import NEAR, fit_to_budget, near, parameters_of
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
-from odevit.train.auto_config import fitted
+from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import settings_for
-from odevit.train.compose import DEPTH_OPTIONS, compose_recipe, depth_words, options, word
+from odevit.train.compose import DEPTH_OPTIONS, compose_recipe, expand_depth, options, word
 from odevit.train.recipe import Recipe
 from odevit.train.splits import read_data
 
@@ -60,7 +60,7 @@ class Terms:
     device: str = "auto"
 
     def numbers(self) -> dict[str, Any]:
-        return {**asdict(self), "words": depth_words(self.words)}
+        return {**asdict(self), "words": expand_depth(self.words)}
 
 
 class Plan:
@@ -77,9 +77,9 @@ class Plan:
         self.terms, self.out = terms, out
         self.systems, self.seeds = list(dict.fromkeys(systems)), sorted({*seeds})
         length = [f"train.{key}={word(value)}" for key, value in terms.length.items()]
-        given = depth_words([f"data={terms.data}", *terms.words, *length, f"device={terms.device}"])
+        given = expand_depth([f"data={terms.data}", *terms.words, *length, f"device={terms.device}"])
         # What is an option of some depth is for the systems that have it; the others refuse it by themselves.
-        base = fitted([word for word in given if not word.startswith(OF_A_DEPTH)], compose_recipe)
+        base = auto_configure([word for word in given if not word.startswith(OF_A_DEPTH)], compose_recipe)
         base.recipe.check()
         self.common, self.said = [*base.words, *given], base.said
         self.data: DataSet = read_data(base.recipe, OdeViTConfig(**base.recipe.model_settings()).image_size)

@@ -13,7 +13,7 @@ from odevit.compare.executor import LOG, MEASURES, result_of
 from odevit.compare.plan import Entry, Plan, all_systems
 from odevit.compare.report import JSON, PAGE, PICTURE, TABLE
 from odevit.errors import shortened
-from odevit.train.compose import depth_words
+from odevit.train.compose import expand_depth
 from odevit.train.folder import RECORD, RunFolder, read_recipe
 
 Results = dict[str, dict[int, dict[str, Any]]]
@@ -62,7 +62,7 @@ def clear(folder: Path) -> None:
     for _, _, path in runs_in(folder):
         run = RunFolder(path)
         for name in (MEASURES, LOG):  # a run that was copied without its manifest has these nevertheless
-            run.own(name)
+            run.register(name)
         run.clear()
     for name in (JSON, TABLE, PICTURE, PAGE):
         (folder / name).unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def terms_of(old: Mapping[str, Any]) -> dict[str, Any]:
     """The terms of an earlier comparison, in the words of now."""
     settings = old.get("settings", {})
-    return {**settings, "words": depth_words(settings.get("words", []))}
+    return {**settings, "words": expand_depth(settings.get("words", []))}
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from odevit.errors import ConfigError, Expected, integer, real, unknown_name, wr
 from odevit.train.compose import word
 from odevit.train.recipe import device_problems
 from odevit.train.record import device_name, versions
-from odevit.train.splits import choose_device, evaluation_batches
+from odevit.train.splits import evaluation_batches, resolve_device
 
 TIMED = {"cpu": 64, "cuda": 512}
 """Images of a batch that is timed."""
@@ -161,7 +161,7 @@ class Board:
 
         A run whose weights were not kept is timed with new ones, if these spend what the old ones did on every image.
         """
-        device = choose_device(self.plan.terms.device)
+        device = resolve_device(self.plan.terms.device)
         size = TIMED[device.type]
         batches = evaluation_batches(self.plan.data, "test", size, limit=size, device=device)
         pixels, models = next(iter(batches))["pixel_values"], {}
@@ -182,7 +182,7 @@ class Board:
 
     def numbers(self, seconds: float) -> dict[str, Any]:
         """The content of comparison.json."""
-        device = choose_device(self.plan.terms.device)
+        device = resolve_device(self.plan.terms.device)
         reference = REFERENCE if REFERENCE in self.milliseconds else next(iter(self.milliseconds), "")
         rows = [self.row(system, reference) for system in self.plan.systems]
         hashes: dict[int, set[str]] = {}

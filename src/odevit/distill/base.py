@@ -79,7 +79,7 @@ class TaughtTask(Task[DistillRecipe]):
         relabelled: Any = {split: getattr(self.data, split).relabelled(torch.cat(answers))}
         return replace(self.data, **relabelled)
 
-    def figures(self, score: Score) -> dict[str, Any]:
+    def metrics(self, score: Score) -> dict[str, Any]:
         device = self.process.device
         self.teacher_score = evaluate_batches(
             self.network.teacher, evaluation_batches(self.data, "test", device=device)
@@ -88,7 +88,7 @@ class TaughtTask(Task[DistillRecipe]):
         self.agreement = evaluate_batches(self.network, agreed).top1
         return {"agreement": self.agreement, "teacher_top1": self.teacher_score.top1}
 
-    def facts(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         score = self.teacher_score
         return {
             "teacher": {
@@ -102,4 +102,4 @@ class TaughtTask(Task[DistillRecipe]):
 
     @property
     def labels(self) -> int:
-        return super().labels if any(goal.cross_entropy for goal in self.recipe.goals.values()) else 0
+        return super().labels if any(goal.cross_entropy for goal in self.recipe.objectives.values()) else 0

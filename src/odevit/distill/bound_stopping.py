@@ -49,7 +49,7 @@ class BoundStopping(TrainerCallback):
         for line in earlier:
             self._count(line["errors"], line["bound"])
         if state.is_world_process_zero:
-            write_lines(self.folder.own(self.lines.name), earlier)
+            write_lines(self.folder.register(self.lines.name), earlier)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         errors, bound, lipschitz = self.measure()
@@ -65,7 +65,7 @@ class BoundStopping(TrainerCallback):
         lines: list[Any] = read_metrics(self.lines)
         if state.is_world_process_zero and lines:
             tracked = ([line[key] for line in lines] for key in ("epoch", "running", "bound"))
-            draw_tracking(*tracked).savefig(self.folder.own("bound.png"))
+            draw_tracking(*tracked).savefig(self.folder.register("bound.png"))
 
     def _count(self, errors: list[float], bound: float) -> list[float]:
         """The errors averaged over the window; counts evaluations in a row with all of them below the bound."""

@@ -20,7 +20,7 @@ from odevit.distill.checks import finite, refuse_glances, refuse_pooled
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.features import cache_features, has_features
 from odevit.distill.loss import Distillation
-from odevit.distill.phase import parts_of
+from odevit.distill.phase import make_schedule
 from odevit.distill.step_distillation import FewerStepsTask
 from odevit.distill.teacher import Teacher
 from odevit.errors import shortened, with_key_prefix
@@ -32,7 +32,7 @@ from odevit.train.evaluate import Score
 from odevit.train.folder import RECORD
 from odevit.train.recipe import Recipe
 from odevit.train.runner import run
-from odevit.train.schedule import Part
+from odevit.train.schedule import SchedulePhase
 from odevit.train.splits import evaluation_batches, label_names, read_data
 
 
@@ -54,7 +54,7 @@ def distill_recipe(
             trained_part(task, "scratch")
         if task.process.is_main:
             rows = comparison(folder)
-            task.folder.own("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
+            task.folder.register("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
     if then is not None and task.process.is_main:
         then(task)
     return folder
@@ -105,10 +105,10 @@ class DistillTask(TaughtTask):
         held_out = self.answered("validation")
         self.make_batches(held_out, indices=features is not None)
         self.sampler = self.make_sampler(student.solver_config, hold=True)
-        self.phases = parts_of(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
-        self.goals = recipe.goals
-        refuse_glances(student, teacher, self.goals)
-        refuse_pooled(student, self.goals)
+        self.phases = make_schedule(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
+        self.objectives = recipe.objectives
+        refuse_glances(student, teacher, self.objectives)
+        refuse_pooled(student, self.objectives)
         # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
         self.head = FrozenUntil(head_parameters(student.model) if self.trains_head else ())
         self.callbacks = [self.head]
@@ -121,21 +121,21 @@ class DistillTask(TaughtTask):
             teacher.compile_blocks()
             self.network.compile_error()
         if self.process.is_main:
-            self.alignment.save(self.folder.own("alignment.json"))
+            self.alignment.save(self.folder.register("alignment.json"))
             student.print_summary()
 
     @torch.compiler.set_stance("force_eager")
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """A step of each phase with two images, which learns nothing: what cannot be asked is said now, not halfway."""
-        super().rehearse()
+        super().dry_run()
         two = {name: value[:2] for name, value in next(iter(self.batches)).items()}
         own, layers = self.student.solver_config, len(self.alignment.distances)
-        parts: Sequence[Part | None] = self.phases or [None]
+        parts: Sequence[SchedulePhase | None] = self.phases or [None]
         for part in parts:
-            self.enter(part.end if part else 1.0, part)
+            self.before_step(part.end if part else 1.0, part)
             key = f"phases.{part.name}.objective" if part else "objective"
-            draws = part.draws if part else self.sampler
-            ways = draws.ways if draws else [own]
+            sampler = part.sampler if part else self.sampler
+            ways = sampler.ways if sampler else [own]
             with with_key_prefix(key, vars(self.recipe.objective)):
                 for solver_config in ways:
                     self.network.meetings(solver_config)
@@ -160,17 +160,17 @@ class DistillTask(TaughtTask):
             print(f"train.batch_size={size} instead of {t.batch_size}: there are {images} images to train on")
         return replace(recipe, train=replace(t, batch_size=size))
 
-    def enter(self, progress: float, part: Part | None) -> None:
+    def before_step(self, progress: float, part: SchedulePhase | None) -> None:
         network = self.network
         network.progress = progress
-        if part is not None and part.name in self.goals:
-            network.objective, network.forced = self.goals[part.name], self.recipe.phases[part.name].forced
-        self.head.held = not (network.uses_labels and network.objective.unfreeze_head)
+        if part is not None and part.name in self.objectives:
+            network.objective, network.forced = self.objectives[part.name], self.recipe.phases[part.name].forced
+        self.head.frozen = not (network.uses_labels and network.objective.unfreeze_head)
 
     @property
     def trains_head(self) -> bool:
         """Whether labels train the head as well, in some part of the training."""
-        return any(goal.unfreeze_head for goal in self.goals.values())
+        return any(goal.unfreeze_head for goal in self.objectives.values())
 
     @torch.no_grad()
     def _align(self, own: int) -> Alignment:
@@ -191,12 +191,12 @@ class DistillTask(TaughtTask):
             alignment.indices(steps)  # too few steps for the teacher's layers: say so now, not at the first batch
         return alignment
 
-    def figures(self, score: Score) -> dict[str, Any]:
+    def metrics(self, score: Score) -> dict[str, Any]:
         self.teacher.compile_blocks(False)
-        return super().figures(score)
+        return super().metrics(score)
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), **({"phases": self._phase_facts()} if self.phases else {})}
+    def record_fields(self) -> dict[str, Any]:
+        return {**super().record_fields(), **({"phases": self._phase_facts()} if self.phases else {})}
 
     def _phase_facts(self) -> dict[str, Any]:
         """Share, ways and rates of every phase; the ways that the last one is judged on have chosen the weights."""
@@ -208,12 +208,14 @@ class DistillTask(TaughtTask):
                 "learning_rate": part.learning_rate,
                 "muon_learning_rate": part.muon_learning_rate,
                 "left": part.left,
-                "judged": [None if solver_config is None else solver_config.numbers() for solver_config in part.judged],
+                "judged": [
+                    None if solver_config is None else solver_config.numbers() for solver_config in part.eval_configs
+                ],
             }
             for part in self.phases
         }
 
-    def closing(self, score: Score) -> str:
+    def summary(self, score: Score) -> str:
         return (
             f"test top-1 {score.top1:.2%} (teacher {self.teacher_score.top1:.2%})  agreement {self.agreement:.2%}  "
             f"of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
@@ -240,7 +242,7 @@ def comparison(folder: Path) -> list[dict[str, Any]]:
 def trained_part(task: DistillTask, part: str) -> Path:
     """The folder of the teacher or of the student from scratch; one that an interrupted run finished is reused."""
     if task.process.is_main:
-        task.folder.own(part)
+        task.folder.register(part)
     inner = part_recipe(task.recipe, part)
     if inner.data.share < 1:
         # As many steps as the student makes, evaluated as often, on fewer images.

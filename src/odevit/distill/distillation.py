@@ -19,7 +19,7 @@ from odevit.distill.phase import WHEN, Phase, phase_problems
 from odevit.errors import SOME, ConfigError, Expected, integer, one_of, prefix_keys, real, validate, writable
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
-from odevit.train.recipe import A_MODEL, AUTO, DRAWN, Recipe, TrainRecipe, choice, train_problems
+from odevit.train.recipe import AUTO, MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe, choice, train_problems
 
 # Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
 # teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
@@ -101,9 +101,11 @@ class DistillRecipe(Recipe):
     """Share of the labels that the student from scratch has; the distilled one needs none."""
 
     @property
-    def goals(self) -> dict[str, DistillObjective]:
+    def objectives(self) -> dict[str, DistillObjective]:
         """What is asked in each phase, by its name; without phases there is one goal, which has none."""
-        return {name: phase.goal(self.objective) for name, phase in self.phases.items()} or {"": self.objective}
+        return {name: phase.full_objective(self.objective) for name, phase in self.phases.items()} or {
+            "": self.objective
+        }
 
     def student_config(self) -> OdeStudentConfig:
         """The configuration that surgery takes."""
@@ -141,7 +143,7 @@ class DistillRecipe(Recipe):
             problems.append("features= keeps the teacher's states of fixed images; switch data.augmentation off")
         if problems:
             return problems  # weights that are no numbers cannot be compared
-        goals = self.goals.values()
+        goals = self.objectives.values()
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
         if self.features and any(goal.seen < 1 for goal in goals):
@@ -188,13 +190,13 @@ def _student_config(values: str) -> OdeStudentConfig:
     return OdeStudentConfig(**json.loads(values))
 
 
-def _unheard(teacher: str, own: bool) -> dict[str, str]:
+def _unused_keys(teacher: str, own: bool) -> dict[str, str]:
     """What a student does not hear, by key: those of another training, and what the kind of its teacher decides."""
     unused_keys = {"init_from": "a student begins as its teacher", "head_only": "it is for odevit train"}
     if not teacher:
         return unused_keys
     unused_keys |= dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train")
-    unused_keys |= dict.fromkeys(A_MODEL, f"teacher={teacher!r} is a model already")
+    unused_keys |= dict.fromkeys(MODEL_KEYS, f"teacher={teacher!r} is a model already")
     if not own:
         return unused_keys
     student = "the student of an equation is that equation, answered in fewer steps"
@@ -204,7 +206,7 @@ def _unheard(teacher: str, own: bool) -> dict[str, str]:
     unused_keys |= {f"objective.{name}": goal for name in vars(DistillObjective()) if name not in heard}
     unused_keys |= dict.fromkeys(("alignment", "stopping", "phases"), "an equation has no layers to meet")
     unused_keys |= dict.fromkeys(
-        (f"train.{name}" for name in DRAWN if name != "steps"), "few steps and the teacher's own come in turns"
+        (f"train.{name}" for name in SAMPLING_KEYS if name != "steps"), "few steps and the teacher's own come in turns"
     )
     return unused_keys | dict.fromkeys(("unlabelled", "features"), "it is for students of a ViT") | {"knots": student}
 
@@ -234,19 +236,19 @@ def is_equation(source: str) -> bool:
 
 def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
     """The recipe that `odevit distill OVERRIDES` would run; a given teacher has one that knows no digits."""
-    from odevit.train.compose import compose_as, keys_of, quoted, refuse_unheard  # Hydra is slow to import
+    from odevit.train.compose import compose_as, given_keys, quoted, refuse_unused  # Hydra is slow to import
 
-    given = keys_of(overrides)
+    given = given_keys(overrides)
     teacher = next((value for key, _, value in (word.partition("=") for word in overrides) if key == "teacher"), "")
     own = is_equation(teacher)
     foreign = [f"experiment=distill/{'steps' if own else 'vit'}"] if teacher and "experiment" not in given else []
     if own and not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
         foreign.append(f"data.source={quoted(str(source))}")
-    unused_keys = _unheard(teacher, own)
+    unused_keys = _unused_keys(teacher, own)
     if own:  # the recipe of an equation knows no phases, and would not know their keys
-        refuse_unheard(given - ({"phases"} if "phases=none" in overrides else set()), unused_keys)
+        refuse_unused(given - ({"phases"} if "phases=none" in overrides else set()), unused_keys)
     recipe = compose_as(DistillRecipe, "distill", [*foreign, *map(_spelt_out, overrides)])
-    refuse_unheard(given - {"phases"}, unused_keys)
+    refuse_unused(given - {"phases"}, unused_keys)
     if not recipe.name:
         recipe.name = "-".join(Path(source).resolve().name for source in (recipe.teacher, recipe.data.source) if source)
     return recipe

@@ -10,8 +10,8 @@ from odevit.core.solver_config import SolverConfig
 from odevit.distill.objective import DistillObjective
 from odevit.errors import SHARE, SOME, Expected, real, validate
 from odevit.train.recipe import TrainRecipe
-from odevit.train.schedule import Part
-from odevit.train.solver_sampling import ListedWays, read_way
+from odevit.train.schedule import SchedulePhase
+from odevit.train.solver_sampling import ListSampler, parse_solver_config
 
 # When something counts is what the phases say: these two have no meaning in one of them.
 WHEN = ("forced", "cross_entropy_from")
@@ -41,13 +41,13 @@ class Phase:
     """What is left of the rates at its end: 0 where it ends something, more where the next phase is to go on from."""
     objective: PhaseObjective = field(default_factory=PhaseObjective)  # type: ignore[valid-type]
 
-    def goal(self, common: DistillObjective) -> DistillObjective:
+    def full_objective(self, common: DistillObjective) -> DistillObjective:
         """The objective of this phase."""
         return replace(common, **{name: value for name, value in vars(self.objective).items() if value is not None})
 
-    def drawn(self, own: SolverConfig) -> tuple[SolverConfig, ...]:
+    def resolved_configs(self, own: SolverConfig) -> tuple[SolverConfig, ...]:
         """Its ways, for a student whose own way is `own`."""
-        return tuple(read_way(text, own) for text in self.ways)
+        return tuple(parse_solver_config(text, own) for text in self.ways)
 
 
 RULES = {
@@ -66,11 +66,11 @@ def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> lis
         said = [f"phases.{name}.{problem}" for problem in validate(phase, RULES)]
         for text in phase.ways:
             try:
-                read_way(text, anyone)
+                parse_solver_config(text, anyone)
             except ValueError as error:
                 said.append(f"phases.{name}.ways: {error}")
-        said += [f"phases.{name}.{problem}" for problem in phase.goal(common).problems()]
-        if phase.forced and phase.goal(common).path != "all":
+        said += [f"phases.{name}.{problem}" for problem in phase.full_objective(common).problems()]
+        if phase.forced and phase.full_objective(common).path != "all":
             said.append(f"phases.{name}.forced=true starts at every layer's state and needs objective.path=all")
         problems += said
     total = sum(phase.share for phase in phases.values())
@@ -80,25 +80,29 @@ def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> lis
     return problems
 
 
-def parts_of(
+def make_schedule(
     phases: Mapping[str, Phase], common: DistillObjective, train: TrainRecipe, own: SolverConfig, seed: int
-) -> list[Part]:
+) -> list[SchedulePhase]:
     """The phases as the trainer takes them, for a student whose own way is `own`."""
-    parts: list[Part] = []
-    goals = [(phase.forced, phase.goal(common)) for phase in phases.values()]
+    parts: list[SchedulePhase] = []
+    goals = [(phase.forced, phase.full_objective(common)) for phase in phases.values()]
     for (name, phase), goal in zip(phases.items(), goals, strict=True):
-        ways = phase.drawn(own)
+        ways = phase.resolved_configs(own)
         rates = {
             key: getattr(train, key) if getattr(phase, key) is None else getattr(phase, key)
             for key in ("learning_rate", "muon_learning_rate", "warmup")
         }
         end = phase.share + (parts[-1].end if parts else 0.0)
-        draws, kind, judged = ListedWays(ways, seed), goals.index(goal), judges(ways, own)
-        parts.append(Part(name, phase.share, end, draws=draws, kind=kind, judged=judged, left=phase.left, **rates))
+        sampler, kind, eval_configs = ListSampler(ways, seed), goals.index(goal), evaluation_configs(ways, own)
+        parts.append(
+            SchedulePhase(
+                name, phase.share, end, sampler=sampler, kind=kind, eval_configs=eval_configs, left=phase.left, **rates
+            )
+        )
     return parts
 
 
-def judges(ways: Sequence[SolverConfig], own: SolverConfig) -> tuple[SolverConfig, ...]:
+def evaluation_configs(ways: Sequence[SolverConfig], own: SolverConfig) -> tuple[SolverConfig, ...]:
     """The student's own way, the coarsest of the ways, and the cheapest that rests where the equation does.
 
     The best weights are those that agree most with the teacher on the mean of these. By the own way alone they would

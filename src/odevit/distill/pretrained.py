@@ -38,7 +38,7 @@ from odevit.train.callbacks import FrozenUntil
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.runner import run
-from odevit.train.schedule import Part
+from odevit.train.schedule import SchedulePhase
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
@@ -118,9 +118,9 @@ class PretrainedTask(Task[Recipe]):
         """What is below the head, which gets no update in the first part."""
         return FrozenUntil(weight for name, weight in self.network.named_parameters() if not is_head(name))
 
-    def enter(self, progress: float, part: Part | None) -> None:
+    def before_step(self, progress: float, part: SchedulePhase | None) -> None:
         if part is not None:
-            self.body.held = part.name == HEAD
+            self.body.frozen = part.name == HEAD
 
     def rate_of(self, name: str) -> float:
         """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
@@ -163,8 +163,11 @@ def new_head(model: PreTrainedModel, classes: int) -> None:
             nn.init.zeros_(head.bias)
 
 
-def head_then_whole(train: TrainRecipe) -> list[Part]:
+def head_then_whole(train: TrainRecipe) -> list[SchedulePhase]:
     """The head alone at its full rate, then everything, rising once more from 0: the body has not been trained yet."""
     rates, share = (train.learning_rate, train.muon_learning_rate, train.warmup), train.head_first
-    parts = [Part(HEAD, share, share, *rates, kind=0, left=1.0), Part("whole", 1.0 - share, 1.0, *rates, kind=1)]
+    parts = [
+        SchedulePhase(HEAD, share, share, *rates, kind=0, left=1.0),
+        SchedulePhase("whole", 1.0 - share, 1.0, *rates, kind=1),
+    ]
     return [part for part in parts if part.share > 0]

@@ -21,7 +21,7 @@ from odevit.objectives.vectors import at_least_single
 from odevit.tokens import Pixels
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.loss import BatchLoss
-from odevit.train.solver_sampling import ListedWays
+from odevit.train.solver_sampling import ListSampler
 from odevit.train.splits import evaluation_batches, read_data
 
 
@@ -103,24 +103,24 @@ class FewerStepsTask(TaughtTask):
         self.make_batches(self.answered("validation"))
         few = [solver_config.replace(steps=steps) for steps in recipe.train.steps or [solver_config.steps]]
         # As often in many steps as in few: one checkpoint keeps both.
-        self.sampler = ListedWays((*few, *[teacher.solver_config] * len(few)), recipe.seed)
+        self.sampler = ListSampler((*few, *[teacher.solver_config] * len(few)), recipe.seed)
 
-    def figures(self, score: Score) -> dict[str, Any]:
-        figures = super().figures(score)
+    def metrics(self, score: Score) -> dict[str, Any]:
+        figures = super().metrics(score)
         teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.process.device)
         # The same steps without learning, and the student in as many steps as its teacher.
         self.untaught = evaluate_batches(teacher, test, solver_config=self.network.solver_config).top1
         self.many = evaluate_batches(self.network, test, solver_config=teacher.solver_config).top1
         return {**figures, "untaught_top1": self.untaught, "many_steps_top1": self.many}
 
-    def facts(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         return {
-            **super().facts(),
+            **super().record_fields(),
             "way": self.network.solver_config.numbers(),
             "teacher_way": self.network.teacher.solver_config.numbers(),
         }
 
-    def closing(self, score: Score) -> str:
+    def summary(self, score: Score) -> str:
         return (
             f"test top-1 {score.top1:.2%} in {score.nfe} evaluations (teacher {self.teacher_score.top1:.2%} in "
             f"{self.teacher_score.nfe}, {self.untaught:.2%} in as few), {self.many:.2%} in the teacher's steps; "

@@ -22,7 +22,7 @@ from odevit.surgery.modeling_student import OdeStudent
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import SEED
 from odevit.train.record import device_name, versions
-from odevit.train.splits import SPLIT, choose_device, data_of
+from odevit.train.splits import SPLIT, load_run_data, resolve_device
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def analyze(
     options = [f"{key}={value}" for key, value in given.items() if value != signature(analyze).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
-        place = choose_device(device)
+        place = resolve_device(device)
         model: Any = load(run, depth)
         field, teacher = model.field, teacher_of(run)  # a model without a field is refused
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)
-        dataset = data_of(run, data, model, cache)
+        dataset = load_run_data(run, data, model, cache)
     with frozen(model):
         with progress.stage("embed"):
             sample = draw_sample(model, dataset, split, limit, seed, place)
@@ -124,7 +124,7 @@ def analyze(
         folder = Path(out)
     elif Path(run).exists():
         # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
-        folder = RunFolder(run).own("analysis")
+        folder = RunFolder(run).register("analysis")
     else:
         # A folder with the name of a bundled model would be taken for it the next time.
         folder = Path(f"analysis-{Path(run).name}")

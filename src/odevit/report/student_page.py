@@ -46,7 +46,7 @@ def write_report(task: DistillTask) -> Path:
     }
     figures = draw_all(sections, numbers, sample.pictures(SHOWN)) | {"curves": (folder / "curves.png").read_bytes()}
     title = f"{recipe.name}: a teacher and its student"
-    page = write_page(task.folder.own("report.html"), title, "student.html.j2", sections, numbers, figures)
+    page = write_page(task.folder.register("report.html"), title, "student.html.j2", sections, numbers, figures)
     print(f"report: {page}")
     return page
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.data.inspect import Facts, facts_about
-from odevit.train.compose import data_words, quoted, word
+from odevit.train.compose import expand_data, quoted, word
 from odevit.train.recipe import Recipe
-from odevit.train.splits import choose_device
+from odevit.train.splits import resolve_device
 
 R = TypeVar("R", bound=Recipe)
 
@@ -32,7 +32,7 @@ IMAGES_SEEN = 40_000
 PRETRAINED = "facebook/dino-vits16"
 
 
-class Fitted(NamedTuple, Generic[R]):
+class AutoConfig(NamedTuple, Generic[R]):
     """A recipe, the words that were chosen for it, and lines that say so."""
 
     recipe: R
@@ -40,23 +40,23 @@ class Fitted(NamedTuple, Generic[R]):
     said: list[str]
 
 
-def fitted(
+def auto_configure(
     words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: str = "train", swept: Sequence[str] = ()
-) -> Fitted[R]:
+) -> AutoConfig[R]:
     """The recipe of the words, what they leave open chosen by data and device. What is swept is not left open."""
-    given = dict(word.partition("=")[::2] for word in [*data_words(words), *swept])
+    given = dict(word.partition("=")[::2] for word in [*expand_data(words), *swept])
     recipe = compose(words)
     # A given teacher is distilled by an experiment of its own.
     if recipe.data.source == "digits" or "experiment" in given or (verb == "distill" and recipe.teacher):
-        return Fitted(recipe, [], [])
+        return AutoConfig(recipe, [], [])
     keys = ("validation", "split_seed", "image_column", "label_column")
     facts = facts_about(recipe.data.source, **{key: getattr(recipe.data, key) for key in keys})
     kind, chosen = recipe.device.partition(":")[0], dict[str, Any]()
-    device = choose_device(kind).type if kind in ("auto", *LARGEST) else "cpu"  # any other is refused in a moment
+    device = resolve_device(kind).type if kind in ("auto", *LARGEST) else "cpu"  # any other is refused in a moment
     for choose in (by_data, batches):
         chosen |= {key: value for key, value in choose(facts, recipe, given, device, verb).items() if key not in given}
         recipe = compose([*typed(chosen), *words])
-    return Fitted(recipe, typed(chosen), lines(facts, chosen, recipe, device, verb))
+    return AutoConfig(recipe, typed(chosen), lines(facts, chosen, recipe, device, verb))
 
 
 def by_data(facts: Facts, recipe: Recipe, given: Mapping[str, str], device: str, verb: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def halvings(side: int) -> int:
     return next((count for count in range(wanted, 0, -1) if side % 2**count == 0), 1)
 
 
-def seen_at(recipe: Recipe) -> int:
+def model_image_size(recipe: Recipe) -> int:
     """The side of the images as the model sees them; 0 for a size that is none, of which the recipe will complain."""
     size = recipe.data.image_size or recipe.model_settings().get("image_size", OdeViTConfig.image_size)
     return size if isinstance(size, int) else 0
@@ -126,7 +126,7 @@ def lines(facts: Facts, chosen: Mapping[str, Any], recipe: Recipe, device: str, 
         f"{'colour' if facts.colour else 'grey'}, {facts.side} px (median of the shorter sides)"
     ]
     if not (recipe.teacher or recipe.init_from):
-        said[0] += f", seen at {seen_at(recipe)} px"
+        said[0] += f", seen at {model_image_size(recipe)} px"
     if chosen:
         said.append("Chosen to suit them; type any of these with another value to change it:")
         groups = dict.fromkeys(key.partition(".")[0] for key in chosen)

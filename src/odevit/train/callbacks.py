@@ -115,9 +115,9 @@ class FrozenUntil(TrainerCallback):
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
         self.weights = list(weights)
-        self.held = True
+        self.frozen = True
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.held:
+        if self.frozen:
             for weight in self.weights:
                 weight.grad = None

@@ -49,7 +49,7 @@ class ClassifierTask(Task[Recipe]):
         if recipe.init_from is not None:
             with loading_errors(recipe.init_from):
                 begun = OdeViTConfig.from_pretrained(recipe.init_from)
-            size, settings = begun.image_size, said_anew(recipe, begun)
+            size, settings = begun.image_size, changed_settings(recipe, begun)
         self.data = read_data(recipe, size)
         set_seed(recipe.seed)
         self.network = make_model(recipe, settings, self.data)
@@ -61,7 +61,7 @@ class ClassifierTask(Task[Recipe]):
             self.sampler = self.make_sampler(self.network.solver_config)
 
 
-def said_anew(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
+def changed_settings(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
     """What a recipe says of a model otherwise than the one that it starts from: another way, other dropouts.
 
     Raises:

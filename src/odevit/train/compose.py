@@ -28,7 +28,7 @@ from odevit.core.depth import DEPTHS
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError, shortened, unknown_name, with_key_prefix
 from odevit.solvers.penalties import PENALTIES
-from odevit.train.recipe import A_MODEL, DRAWN, Recipe, TrainRecipe
+from odevit.train.recipe import MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
 ERRORS = (HydraException, OmegaConfBaseException)
@@ -39,19 +39,19 @@ R = TypeVar("R", bound=Recipe)
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
-    keys = keys_of(overrides)
+    keys = given_keys(overrides)
     if "teacher" in keys and not keys & {"train", "experiment"}:
         overrides = ["train=finetune", *overrides]
     recipe = compose_as(Recipe, CONFIG_NAME, overrides)
-    refuse_unheard(keys, _unheard(recipe))
+    refuse_unused(keys, _unused_keys(recipe))
     return recipe
 
 
-def _unheard(recipe: Recipe) -> dict[str, str]:
+def _unused_keys(recipe: Recipe) -> dict[str, str]:
     """The keys that mean nothing to the model that is trained, and why."""
-    drawn = {f"train.{key}" for key in DRAWN if getattr(recipe.train, key) != getattr(TrainRecipe(), key)}
+    drawn = {f"train.{key}" for key in SAMPLING_KEYS if getattr(recipe.train, key) != getattr(TrainRecipe(), key)}
     if recipe.teacher:
-        unused_keys = dict.fromkeys(A_MODEL, f"teacher={recipe.teacher!r} keeps the shape that it has")
+        unused_keys = dict.fromkeys(MODEL_KEYS, f"teacher={recipe.teacher!r} keeps the shape that it has")
         unused_keys |= {"init_from": "training starts from the teacher"}
         return unused_keys | dict.fromkeys(drawn, "a pretrained ViT goes one way")
     depth = recipe.model_settings().get("depth", OdeViTConfig.depth)
@@ -60,12 +60,12 @@ def _unheard(recipe: Recipe) -> dict[str, str]:
     return {}
 
 
-def keys_of(overrides: Sequence[str]) -> set[str]:
+def given_keys(overrides: Sequence[str]) -> set[str]:
     """The keys that are given a value."""
     return {key for key, _, value in (word.partition("=") for word in overrides) if value}
 
 
-def refuse_unheard(given: Iterable[str], unused_keys: Mapping[str, str]) -> None:
+def refuse_unused(given: Iterable[str], unused_keys: Mapping[str, str]) -> None:
     """Raise what was typed and means nothing here: nobody who types it expects that nothing happens.
 
     Args:
@@ -83,7 +83,7 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     Hydra puts the files together. The keys are set here, one by one, so that all that is wrong is said at once, in our
     words, and so that text stays text: a folder may be called `nan`, `1e3` or `a=b`.
     """
-    words = depth_words(data_words(system_words(overrides)))
+    words = expand_depth(expand_data(expand_system(overrides)))
     own = groups_of(root)
     groups = [word for word in words if word.partition("=")[0] in own]
     try:
@@ -137,7 +137,7 @@ def _files_together(kind: Any, root: str, groups: tuple[str, ...], penalties: An
         return compose(root, list(groups))
 
 
-def data_words(overrides: Sequence[str]) -> list[str]:
+def expand_data(overrides: Sequence[str]) -> list[str]:
     """`data=` takes names, folders and hub ids; only the names are files of a Hydra group."""
     names, words = options("data"), []
     for word in overrides:
@@ -149,18 +149,18 @@ def data_words(overrides: Sequence[str]) -> list[str]:
     return words
 
 
-def system_words(overrides: Sequence[str]) -> list[str]:
+def expand_system(overrides: Sequence[str]) -> list[str]:
     """`system=NAME` draws the ways that its own file names, and none that a training or an experiment would draw."""
     plain, off = TrainRecipe(), list[str]()
     for given in overrides:
         key, _, name = given.partition("=")
         if key == "system" and name != "none" and name in options("system"):
             said = yaml.safe_load((_folder("system") / f"{name}.yaml").read_text()).get("train", {})
-            off += [f"train.{part}={word(getattr(plain, part))}" for part in DRAWN if part not in said]
+            off += [f"train.{part}={word(getattr(plain, part))}" for part in SAMPLING_KEYS if part not in said]
     return [*off, *overrides]
 
 
-def depth_words(overrides: Sequence[str]) -> list[str]:
+def expand_depth(overrides: Sequence[str]) -> list[str]:
     """`depth=NAME depth.OPTION=VALUE`, as one says it, for the keys of the model that they are."""
     begins = {"depth=": "model.depth=", "depth.": f"{DEPTH_OPTIONS}."}
     return [begins[word[:6]] + word[6:] if word[:6] in begins else word for word in overrides]

@@ -31,7 +31,7 @@ class Replay:
     graph: torch.cuda.CUDAGraph
     loss: Tensor
     parts: dict[str, Tensor]
-    spent: list[int]
+    evaluations: list[int]
 
 
 class CapturedStep:
@@ -76,12 +76,12 @@ class CapturedStep:
             self.graphs[kind, solver_config] = self._capture(solver_config)
         step = self.graphs[kind, solver_config]
         step.graph.replay()
-        self.loss.remember(step.parts)
-        self.loss.spent.extend(step.spent)
+        self.loss.set_parts(step.parts)
+        self.loss.evaluations.extend(step.evaluations)
         return step.loss.clone()
 
     def _capture(self, solver_config: SolverConfig | None) -> Replay:
-        before = len(self.loss.spent)
+        before = len(self.loss.evaluations)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -89,11 +89,11 @@ class CapturedStep:
                 self._pass(solver_config)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        del self.loss.spent[before:]  # nobody learned from these
+        del self.loss.evaluations[before:]  # nobody learned from these
         with torch.cuda.graph(graph, pool=self.pool):
             loss = self._pass(solver_config)
-        step = Replay(graph, loss, dict(self.loss.parts), self.loss.spent[before:])
-        del self.loss.spent[before:]
+        step = Replay(graph, loss, dict(self.loss.parts), self.loss.evaluations[before:])
+        del self.loss.evaluations[before:]
         return step
 
     def _pass(self, solver_config: SolverConfig | None) -> Tensor:

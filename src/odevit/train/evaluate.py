@@ -49,7 +49,7 @@ class Score:
     unsettled: float = 0.0
 
     @property
-    def doubt(self) -> str:
+    def warning(self) -> str:
         """What to know of answers that are not what they should be, of all images; empty where there is nothing."""
         if not self.failure:
             return ""

@@ -49,28 +49,28 @@ class RunFolder:
         return any((self.path / name).exists() for name in (MANIFEST, RECIPE, "config.json"))
 
     @property
-    def written(self) -> list[str]:
+    def registered(self) -> list[str]:
         """What was written here on behalf of a run."""
         if (self.path / MANIFEST).exists():
             return list(json.loads((self.path / MANIFEST).read_text()))
         return [name for name in LEGACY if (self.path / name).exists()] if (self.path / RECIPE).exists() else []
 
-    def own(self, name: str) -> Path:
+    def register(self, name: str) -> Path:
         """The path of a file or folder that belongs to the run. In a folder that holds no run, merely the path."""
-        written = self.written
+        written = self.registered
         if written and name not in written:
             self._enter([*written, name])
         return self.path / name
 
     @contextmanager
-    def recording(self) -> Iterator[Path]:
+    def register_written(self) -> Iterator[Path]:
         """Enter whatever is written inside this block by someone who does not say what, such as `save_pretrained`."""
         before = self._times()
         yield self.path
         changed = [name for name, time in self._times().items() if before.get(name) != time]
-        self._enter(list(dict.fromkeys([*self.written, *sorted(changed)])))
+        self._enter(list(dict.fromkeys([*self.registered, *sorted(changed)])))
 
-    def claim(self, recipe: Recipe) -> str:
+    def acquire(self, recipe: Recipe) -> str:
         """Make the folder and save the recipe, whose text is given back; refuse a folder that holds another run."""
         if recipe.resume:
             self._check_resumable(recipe)
@@ -82,25 +82,25 @@ class RunFolder:
         elif recipe.overwrite:
             self._set_aside()
         self.path.mkdir(parents=True, exist_ok=True)
-        self._enter(list(dict.fromkeys([*self.written, RECIPE])))
+        self._enter(list(dict.fromkeys([*self.registered, RECIPE])))
         text = yaml.safe_dump(_content(recipe), sort_keys=False)
         _write(self.path / RECIPE, text)
         return text
 
-    def replaced(self) -> None:
+    def remove_replaced(self) -> None:
         """Let go of the run that this one replaces: it has been trained."""
         shutil.rmtree(self.path / ASIDE, ignore_errors=True)
 
     def clear(self) -> None:
         """Remove what runs wrote, and nothing else: the folder may hold other people's files."""
-        for name in [*self.written, MANIFEST]:
+        for name in [*self.registered, MANIFEST]:
             path = self.path / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Leave nothing of a run that failed before its first step, unless a part of it is finished: its teacher.
 
         What it was going to replace is back in its place, or waits until the run is resumed or typed again.
@@ -118,14 +118,14 @@ class RunFolder:
     def remove(self, name: str) -> None:
         """Remove one thing that the run wrote."""
         shutil.rmtree(self.path / name, ignore_errors=True)
-        self._enter([other for other in self.written if other != name])
+        self._enter([other for other in self.registered if other != name])
 
     def _set_aside(self) -> None:
         """Move what runs wrote out of the way. A run that was killed while it replaced another does not count."""
         aside = self.path / ASIDE
         if aside.exists():
             self.clear()
-        elif written := [name for name in (*self.written, MANIFEST) if (self.path / name).exists()]:
+        elif written := [name for name in (*self.registered, MANIFEST) if (self.path / name).exists()]:
             aside.mkdir()
             for name in written:
                 (self.path / name).rename(aside / name)
@@ -144,7 +144,7 @@ class RunFolder:
                 "or start again with overwrite=true"
             )
         free = {"out", "resume", "overwrite", "device", "loggers", "data.skip_unreadable"}
-        earlier = _flat(with_whole_paths(read_recipe(self.path)))
+        earlier = _flat(with_absolute_paths(read_recipe(self.path)))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
         # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
         changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
@@ -180,18 +180,18 @@ def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def with_whole_paths(content: dict[str, Any]) -> dict[str, Any]:
+def with_absolute_paths(content: dict[str, Any]) -> dict[str, Any]:
     """A recipe's content with the folders it names made absolute: a run can be evaluated from anywhere."""
-    content["data"]["source"] = _whole(content["data"]["source"])
-    whole: dict[str, Any] = {key: _whole(content[key]) for key in ("teacher", "init_from") if key in content}
+    content["data"]["source"] = _absolute(content["data"]["source"])
+    whole: dict[str, Any] = {key: _absolute(content[key]) for key in ("teacher", "init_from") if key in content}
     if "unlabelled" in content:
-        whole["unlabelled"] = [*map(_whole, content["unlabelled"])]
+        whole["unlabelled"] = [*map(_absolute, content["unlabelled"])]
     if content.get("features"):  # a folder that may not be there yet
         whole["features"] = str(Path(content["features"]).expanduser().resolve())
     return content | whole
 
 
-def _whole(name: str | None) -> str | None:
+def _absolute(name: str | None) -> str | None:
     return str(Path(name).expanduser().resolve()) if name and Path(name).expanduser().is_dir() else name
 
 
@@ -207,7 +207,7 @@ def last_complete(checkpoints: Path) -> Path | None:
 
 def _content(recipe: Recipe) -> dict[str, Any]:
     """A recipe as it is saved: what is None in a model or a phase is somebody else's value, and left out."""
-    content = with_whole_paths(asdict(recipe))
+    content = with_absolute_paths(asdict(recipe))
     content |= {key: _given(content[key]) for key in ("model", "phases") if key in content}
     return content
 

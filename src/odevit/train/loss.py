@@ -106,7 +106,7 @@ class TrainingLoss:
     weights: Mapping[str, float] = field(default_factory=dict)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     adjoint: bool = False
-    spent: list[int] = field(default_factory=list, repr=False, compare=False)
+    evaluations: list[int] = field(default_factory=list, repr=False, compare=False)
     parts: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     """Of the last batch, weighted and without gradient; nothing where the loss has no parts."""
     noted: dict[str, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
@@ -126,29 +126,29 @@ class TrainingLoss:
         loss: Tensor = output.loss
         parts = dict(getattr(output, "parts", {}))
         if (trajectory := getattr(output, "trajectory", None)) is not None:
-            self.spent.append(trajectory.stats.nfe)
+            self.evaluations.append(trajectory.stats.nfe)
             parts |= {name: cost.detach() for name, cost in trajectory.costs.items()}  # of a depth; the loss has them
         for name, weight in self.weights.items():
             penalty = weight * output.penalties[name]
             loss, parts[name] = loss + penalty, penalty.detach()
-        self.remember(parts)
+        self.set_parts(parts)
         return loss
 
-    def remember(self, parts: Mapping[str, Tensor]) -> None:
+    def set_parts(self, parts: Mapping[str, Tensor]) -> None:
         """These are the parts of the last batch's loss."""
         self.parts.clear()
         self.parts.update(parts)
 
-    def note(self) -> None:
+    def accumulate(self) -> None:
         """Keep the parts of the last batch until they are told; the host does not wait for them."""
         for name, part in self.parts.items():
             # A replayed step writes the next ones into the same place.
             self.noted.setdefault(name, []).append(part.clone())
 
-    def tell(self) -> dict[str, float]:
+    def pop_means(self) -> dict[str, float]:
         """The mean number of evaluations and the mean of every part, of the batches since it was last asked."""
-        told = {"nfe": sum(self.spent) / len(self.spent)} if self.spent else {}
+        told = {"nfe": sum(self.evaluations) / len(self.evaluations)} if self.evaluations else {}
         told |= {f"loss_{name}": torch.stack(values).float().mean().item() for name, values in self.noted.items()}
-        self.spent.clear()
+        self.evaluations.clear()
         self.noted.clear()
         return told

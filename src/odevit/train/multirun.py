@@ -11,9 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from odevit.errors import ConfigError
-from odevit.train.auto_config import fitted
+from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, compose_recipe, data_words, store_schema, system_words
+from odevit.train.compose import CONFIG_MODULE, CONFIG_NAME, compose_recipe, expand_data, expand_system, store_schema
 from odevit.train.recipe import Recipe
 
 
@@ -27,14 +27,14 @@ def sweep(words: Sequence[str]) -> None:
         recipe = cast(Recipe, OmegaConf.to_object(config))
         train_recipe(recipe, command=command)
 
-    words, parser = data_words(system_words(words)), OverridesParser.create()
+    words, parser = expand_data(expand_system(words)), OverridesParser.create()
     keyed = [word for word in words if "=" in word and not word.startswith("-")]
     swept = [word for word in keyed if parser.parse_override(word).is_sweep_override() or word.startswith("hydra")]
     if several := [word for word in swept if word.startswith("system=")]:
         raise ConfigError(
             "the command line", [f"{several[0]} names several systems; odevit compare systems=a,b trains each of them"]
         )
-    chosen = fitted([word for word in keyed if word not in swept], compose_recipe, swept=swept)
+    chosen = auto_configure([word for word in keyed if word not in swept], compose_recipe, swept=swept)
     print(*chosen.said, sep="\n", flush=True)
     # Hydra reads the command line itself; it must see the words without our verb, those with a key together.
     place = words.index(keyed[0]) if keyed else len(words)

@@ -38,9 +38,9 @@ from odevit.train.loss import Penalised
 
 AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
-DRAWN = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
+SAMPLING_KEYS = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
 """The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
-A_MODEL = ("model", "depth", "system")
+MODEL_KEYS = ("model", "depth", "system")
 """The keys that describe a model."""
 HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).fine)
 

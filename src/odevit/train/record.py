@@ -51,7 +51,7 @@ def make_record(
         "nfe": score.nfe,
         **figures,
         "milliseconds": score.milliseconds,
-        **({"unsettled": score.unsettled, "doubt": score.doubt} if score.doubt else {}),
+        **({"unsettled": score.unsettled, "doubt": score.warning} if score.warning else {}),
         "epochs": round(lines[-1]["epoch"], 2)
         if (recipe.train.updates or recipe.train.seconds) and lines
         else recipe.train.epochs,

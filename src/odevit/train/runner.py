@@ -41,7 +41,7 @@ def run(task: Task[Any], command: str = "") -> Path:
     if recipe.train.seconds and task.process.world > 1:
         raise ValueError("train.seconds is read off one clock, and each process has its own; use train.epochs here")
     if task.process.is_main:
-        task.folder.claim(recipe)
+        task.folder.acquire(recipe)
         print(f"recipe: {task.folder.path / RECIPE}", flush=True)
     task.recipe = recipe.on(task.process.device.type)
     if task.process.is_main and task.recipe != recipe:
@@ -49,7 +49,7 @@ def run(task: Task[Any], command: str = "") -> Path:
     trainer = None
     try:
         task.build()
-        task.rehearse()
+        task.dry_run()
         if task.process.is_main:
             print(_sizes(task), flush=True)
         trainer = make_trainer(task)
@@ -61,12 +61,12 @@ def run(task: Task[Any], command: str = "") -> Path:
     except BaseException:
         # The next try must not stumble over a run that never began.
         if task.process.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
-            task.folder.give_up()
+            task.folder.discard()
             if (waiting := task.folder.path / ASIDE).exists():
                 print(f"what this run is to replace waits in {waiting}, until the run has been trained")
         raise
     if task.process.is_main:
-        task.folder.replaced()
+        task.folder.remove_replaced()
         _finish(task, trainer, validation, command)
     trainer.accelerator.wait_for_everyone()
     return recipe.folder
@@ -78,7 +78,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     between = min(task.updates, t.evaluate_every * task.updates_per_epoch)
     if task.process.is_main:
         for name in (CHECKPOINTS, "metrics.jsonl"):
-            folder.own(name)
+            folder.register(name)
     checkpoints = folder.path / CHECKPOINTS
     args = TrainingArguments(
         output_dir=str(checkpoints),
@@ -130,7 +130,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         from torch.utils.tensorboard import SummaryWriter
 
         # Left to itself the callback writes among the checkpoints, which are removed at the end.
-        callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.own("tensorboard")))))
+        callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.register("tensorboard")))))
     if task.parts:
         callbacks.append(TimeLimit())
     if t.patience:
@@ -173,21 +173,21 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     with torch.compiler.set_stance("force_eager"):
         test = evaluation_batches(task.data, "test", device=device, workers=recipe.train.workers)
         score = evaluate_batches(task.network, test)
-        figures = task.figures(score)
-    with folder.recording():
+        figures = task.metrics(score)
+    with folder.register_written():
         task.network.save_pretrained(folder.path)
     params = count_parameters(task.model)
     record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
-    record |= {"labels": task.labels, **task.facts()}
-    draw_curves(folder.path / "metrics.jsonl", folder.own("curves.png"), recipe.name, task.score_label)
+    record |= {"labels": task.labels, **task.record_fields()}
+    draw_curves(folder.path / "metrics.jsonl", folder.register("curves.png"), recipe.name, task.score_label)
     batch = min(EVALUATION_BATCH, score.images)
-    write_card(folder.own("README.md"), task.card, task=task, record=record, score=score, batch=batch)
+    write_card(folder.register("README.md"), task.card, task=task, record=record, score=score, batch=batch)
     # Written last: a run with a record is finished.
-    folder.own(RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    folder.register(RECORD).write_text(json.dumps(record, indent=2) + "\n")
     folder.remove(CHECKPOINTS)
-    print(f"{task.closing(score)}  ->  {folder.path}")
-    if score.doubt:
-        print(score.doubt)
+    print(f"{task.summary(score)}  ->  {folder.path}")
+    if score.warning:
+        print(score.warning)
 
 
 def compile_field(model: nn.Module, backend: str = "inductor", few_shapes: bool = False) -> None:

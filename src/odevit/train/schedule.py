@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
 from odevit.core.solver_config import SolverConfig
-from odevit.train.solver_sampling import Draws
+from odevit.train.solver_sampling import ConfigSampler
 
 BETWEEN_WAITS = 8
 """Updates after which a run that counts seconds waits for the device: they are to be its seconds, not its queue's."""
@@ -25,7 +25,7 @@ NO_END = 10**9
 
 
 @dataclass(frozen=True)
-class Part:
+class SchedulePhase:
     """A part of a training: how long it is, how fast it learns, and which ways it goes.
 
     Args:
@@ -47,9 +47,9 @@ class Part:
     learning_rate: float
     muon_learning_rate: float
     warmup: float
-    draws: Draws | None = None
+    sampler: ConfigSampler | None = None
     kind: int = 0
-    judged: tuple[SolverConfig | None, ...] = (None,)
+    eval_configs: tuple[SolverConfig | None, ...] = (None,)
     left: float = 0.0
     cycles: int = 1
 
@@ -81,7 +81,7 @@ class Schedule(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        parts: Sequence[Part],
+        parts: Sequence[SchedulePhase],
         updates: int,
         seconds: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
@@ -96,7 +96,7 @@ class Schedule(LRScheduler):
         return min(1.0, self.elapsed / self.seconds if self.seconds else self.last_epoch / self.updates)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> SchedulePhase:
         """Where p lies."""
         # 1e-9: shares such as 0.2 + 0.35 + 0.45 sum to 1 only nearly, and a border belongs to what comes after it.
         return next((part for part in self.parts if self.progress < part.end - 1e-9), self.parts[-1])

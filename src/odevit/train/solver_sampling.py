@@ -19,7 +19,7 @@ OWN = "own"
 WRITTEN = re.compile(r"(own|\w+(?=:))(?::([1-9]\d*|\d+(?:\.\d+)?(?=x))(x?)(?::(\d+(?:\.\d+)?))?)?")
 
 
-class Draws(Protocol):
+class ConfigSampler(Protocol):
     """Gives the way of each batch."""
 
     def draw(self, update: int) -> SolverConfig:
@@ -31,7 +31,7 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True)
-class ListedWays:
+class ListSampler:
     """One of a list of ways, drawn uniformly: a pure function of (seed, update)."""
 
     listed: tuple[SolverConfig, ...]
@@ -45,7 +45,7 @@ class ListedWays:
         return list(dict.fromkeys(self.listed))
 
 
-def read_way(text: str, own: SolverConfig) -> SolverConfig:
+def parse_solver_config(text: str, own: SolverConfig) -> SolverConfig:
     """The way that SOLVER:STEPS:HORIZONS names, for a model whose own way is `own`.
 
     STEPS lead to the model's own horizon: a number of them, or a multiple of its own number, `2x`. HORIZONS, 1 unless

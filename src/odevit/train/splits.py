@@ -24,7 +24,7 @@ EVALUATION_BATCH = 512
 SPLIT = one_of("train", "validation", "test")
 
 
-def choose_device(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """The device by name; `auto` is CUDA where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,7 +54,9 @@ def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
     return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 
 
-def data_of(run: str | os.PathLike[str], data: str | None, model: ImageModel, cache: str | None = None) -> DataSet:
+def load_run_data(
+    run: str | os.PathLike[str], data: str | None, model: ImageModel, cache: str | None = None
+) -> DataSet:
     """The data that a run was trained on, read and split in the same way, or the `data` given by name, folder or id.
 
     Images are made by the model's image processor and normalised as it does, whatever the statistics of the data are:

@@ -19,9 +19,9 @@ from odevit.errors import ConfigError, with_key_prefix
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
-from odevit.train.schedule import NO_END, Part
-from odevit.train.solver_sampling import Draws, SolverSampler
-from odevit.train.splits import choose_device, evaluation_batches
+from odevit.train.schedule import NO_END, SchedulePhase
+from odevit.train.solver_sampling import ConfigSampler, SolverSampler
+from odevit.train.splits import evaluation_batches, resolve_device
 
 R = TypeVar("R", bound=Recipe)
 
@@ -37,7 +37,7 @@ class Process:
     @classmethod
     def here(cls, device: str) -> Process:
         """Read the environment; one process unless it says otherwise."""
-        chosen = choose_device(device)
+        chosen = resolve_device(device)
         if chosen.type == "cuda":
             chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         return cls(chosen, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
@@ -71,9 +71,9 @@ class Task(ABC, Generic[R]):
     network: Any = field(init=False)
     batches: Batches = field(init=False)
     validation: Batches = field(init=False)
-    sampler: Draws | None = field(init=False, default=None)
+    sampler: ConfigSampler | None = field(init=False, default=None)
     """Draws the way of each batch; None where there is no way to choose."""
-    phases: Sequence[Part] = field(init=False, default=())
+    phases: Sequence[SchedulePhase] = field(init=False, default=())
     """The parts of the training, where it has any."""
     callbacks: Sequence[TrainerCallback] = field(init=False, default=())
 
@@ -112,22 +112,25 @@ class Task(ABC, Generic[R]):
         return RunFolder(self.recipe.folder)
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[SchedulePhase]:
         """The phases, or the whole training as one part where it ends by time; none leaves rates to the Trainer."""
         t = self.recipe.train
         if self.phases or not t.seconds:
             return self.phases
         rates = t.learning_rate, t.muon_learning_rate, t.warmup
         cycles = t.cycles if t.schedule == "cosine_with_restarts" else 1
-        return [Part("all", 1.0, 1.0, *rates, draws=self.sampler, cycles=cycles)]
+        return [SchedulePhase("all", 1.0, 1.0, *rates, sampler=self.sampler, cycles=cycles)]
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """Say before anything is trained what would fail later: here, ways that may be drawn and cannot be gone."""
         if not self.model.depth.has_trajectory:
             return
-        drawn: dict[str, Draws | None] = {"train.steps": self.sampler}
-        drawn |= {f"phases.{part.name}.ways": part.draws for part in self.phases}
-        ways = {"its own way": [self.model.solver_config], **{key: draws.ways for key, draws in drawn.items() if draws}}
+        drawn: dict[str, ConfigSampler | None] = {"train.steps": self.sampler}
+        drawn |= {f"phases.{part.name}.ways": part.sampler for part in self.phases}
+        ways = {
+            "its own way": [self.model.solver_config],
+            **{key: sampler.ways for key, sampler in drawn.items() if sampler},
+        }
         refused = [
             f"{key}, {solver_config}: {sentence}"
             for key, listed in ways.items()
@@ -138,7 +141,7 @@ class Task(ABC, Generic[R]):
         if refused:
             raise ConfigError("the recipe", refused)
 
-    def enter(self, progress: float, part: Part | None) -> None:
+    def before_step(self, progress: float, part: SchedulePhase | None) -> None:
         """Hear, before every step, how much of the training is over, and in which part of it the step lies."""
 
     def rate_of(self, name: str) -> float:
@@ -150,15 +153,15 @@ class Task(ABC, Generic[R]):
         """How many labels are learned from."""
         return len(self.data.train)
 
-    def figures(self, score: Score) -> dict[str, Any]:
+    def metrics(self, score: Score) -> dict[str, Any]:
         """Further numbers of the finished network, which its record keeps for every seed."""
         return {}
 
-    def facts(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         """Further fields of the record."""
         return {}
 
-    def closing(self, score: Score) -> str:
+    def summary(self, score: Score) -> str:
         """The last line of the output."""
         ranks = "  ".join(f"{name} {share:.2%}" for name, share in score.ranks.items())
         return f"test {ranks} of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"

@@ -26,7 +26,7 @@ from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import WeightAverage, make_optimiser
-from odevit.train.schedule import Part, Schedule
+from odevit.train.schedule import Schedule, SchedulePhase
 from odevit.train.task import Task
 
 AVERAGE, BEST = "average.safetensors", "best.safetensors"
@@ -76,18 +76,18 @@ class OdeViTTrainer(Trainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> SchedulePhase | None:
         """The part of the training that the next step lies in, where it has parts."""
         return self.lr_scheduler.part if isinstance(self.lr_scheduler, Schedule) else None
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         part, schedule = self.part, self.lr_scheduler
         done = self.state.global_step / max(1, self.state.max_steps)
-        self.task.enter(schedule.progress if isinstance(schedule, Schedule) else done, part)
+        self.task.before_step(schedule.progress if isinstance(schedule, Schedule) else done, part)
         if self._can_capture(inputs):
             assert self.captured is not None
             loss = self.captured(inputs, self._way(), 0 if part is None else part.kind)
-            self.loss.note()
+            self.loss.accumulate()
             return loss
         return super().training_step(model, inputs, num_items_in_batch)
 
@@ -97,7 +97,7 @@ class OdeViTTrainer(Trainer):
         try:
             with torch.autocast(self.args.device.type, dtype=self.autocast_dtype, enabled=mixed):
                 loss = self.loss(model, inputs, self._way())
-            self.loss.note()
+            self.loss.accumulate()
             return loss
         except IntegrationError as error:
             if not all(torch.isfinite(weight).all() for weight in self.network.parameters()):
@@ -109,12 +109,12 @@ class OdeViTTrainer(Trainer):
         if "loss" in logs:
             method = getattr(getattr(self.network, "solver_config", None), "method", None)
             tolerance = {"rtol": method.rtol} if isinstance(method, AdaptiveSolver) else {}
-            logs |= {**self.loss.tell(), **tolerance}
+            logs |= {**self.loss.pop_means(), **tolerance}
         super().log(logs, *args, **kwargs)
 
     def _way(self) -> SolverConfig | None:
-        draws = self.task.sampler if self.part is None else self.part.draws
-        return None if draws is None else draws.draw(self.state.global_step)
+        sampler = self.task.sampler if self.part is None else self.part.sampler
+        return None if sampler is None else sampler.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
         """Whether this batch can be replayed; a shorter last batch of an epoch is computed as usual."""
@@ -129,13 +129,13 @@ class OdeViTTrainer(Trainer):
         """Compile and capture every way now, on the first batch, so that no later step waits."""
         batch = next(iter(self.task.batches))
         if self._can_capture(batch) and self.captured is not None:
-            parts: Sequence[Part | None] = self.task.parts or [None]
+            parts: Sequence[SchedulePhase | None] = self.task.parts or [None]
             for part in parts:
-                self.task.enter(part.end - part.share if part else 0.0, part)
-                draws = part.draws if part else self.task.sampler
-                for solver_config in draws.ways if draws else [None]:
+                self.task.before_step(part.end - part.share if part else 0.0, part)
+                sampler = part.sampler if part else self.task.sampler
+                for solver_config in sampler.ways if sampler else [None]:
                     self.captured(batch, solver_config, part.kind if part else 0)
-        self.loss.spent.clear()
+        self.loss.evaluations.clear()
         self.network.zero_grad()
 
     def evaluate(
@@ -158,7 +158,7 @@ class OdeViTTrainer(Trainer):
                     autocast=self.autocast_dtype,
                     reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
                 )
-                for solver_config in ([None] if part is None else part.judged)
+                for solver_config in ([None] if part is None else part.eval_configs)
             }
             prefix, count = metric_key_prefix, len(scores)
             accuracy = sum(score.top1 for score in scores.values()) / count
