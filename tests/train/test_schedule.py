@@ -112,7 +112,7 @@ def test_seconds_are_those_of_all_attempts():
 
 
 @pytest.mark.parametrize(
-    ("text", "way"),
+    ("text", "solver_config"),
     [
         ("own", OWN),
         ("own:2x", SolverConfig("lie_trotter", 24, 12.0)),
