@@ -12,7 +12,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from odevit.plotting import COLOURS, GREY, MARKERS, finish, make_figure
+from odevit.plotting import COLOURS, GREY, MARKERS, finish_figure, make_figure
 
 
 def main(out: str, *runs: str) -> None:
@@ -22,7 +22,7 @@ def main(out: str, *runs: str) -> None:
         axes.set_title(title, fontsize=10)
     panels[0].set_ylabel("test top-1 (%)")
     panels[-1].legend(frameon=False, fontsize=9)
-    finish(figure).savefig(out)
+    finish_figure(figure).savefig(out)
 
 
 def draw(axes, coarse: dict, fine: dict) -> None:

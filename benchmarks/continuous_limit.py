@@ -29,7 +29,7 @@ from odevit.core.mlp import Mlp
 from odevit.core.projection import spectral_
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
-from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, PINK, finish, make_figure
+from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, PINK, finish_figure, make_figure
 from odevit.systems.tied import TiedDepth
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField
@@ -173,7 +173,7 @@ def draw(report: dict[str, Any], picture: str) -> None:
     right.set_title("top-1 (%), trained with L = 12", fontsize=9)
     right.legend(fontsize=7)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7)
-    finish(figure).savefig(picture)
+    finish_figure(figure).savefig(picture)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from odevit import load
 from odevit.analysis.base import frozen
 from odevit.core.field import Branch
 from odevit.data.loading import load_data
-from odevit.plotting import BLUE, GREY, ORANGE, finish
+from odevit.plotting import BLUE, GREY, ORANGE, finish_figure
 from odevit.train.folder import read_recipe
 from odevit.train.splits import evaluation_batches
 
@@ -59,7 +59,7 @@ def main(comparison: Path, out: Path) -> None:
         axes.set_title(f"{name}\n{KINDS[name]}", fontsize=8)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
-    finish(figure).savefig(out)
+    finish_figure(figure).savefig(out)
 
 
 def draw(axes, paths: Tensor, beyond: Tensor) -> None:

@@ -19,7 +19,7 @@ from odevit.analysis.fitted_grid import fit_grid
 from odevit.core.solver import FixedStepSolver, make_solver
 from odevit.core.solver_config import SolverConfig
 from odevit.loading import load
-from odevit.plotting import finish, make_figure
+from odevit.plotting import finish_figure, make_figure
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.record import device_name, versions
 from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
@@ -72,7 +72,7 @@ def draw(measured: dict[str, list[dict[str, Any]]], picture: Path, title: str) -
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    finish(figure, title).savefig(picture)
+    finish_figure(figure, title).savefig(picture)
 
 
 def main() -> None:

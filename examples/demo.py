@@ -19,7 +19,7 @@ from transformers.utils import logging
 from odevit import load
 from odevit.core.image_model import ImageModel
 from odevit.explorer.drawings import DRAWINGS
-from odevit.plotting import COLOURS, finish
+from odevit.plotting import COLOURS, finish_figure
 
 
 @torch.no_grad()
@@ -81,7 +81,7 @@ def draw_demo(model: ImageModel, pictures: dict[str, Image.Image], pixels: torch
     axes[1, 0].set_ylabel("probability (%)")
     axes[2, 0].set_ylabel("speed |dx/dt| / |x|")
     axes[1, 0].annotate("the model stops here", (horizon, 12), xytext=(horizon + 2, 12), fontsize=7, color="0.4")
-    return finish(figure)
+    return finish_figure(figure)
 
 
 if __name__ == "__main__":

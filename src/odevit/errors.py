@@ -36,7 +36,7 @@ class ConfigError(ValueError):
         super().__init__(f"{subject} has {count}:\n{listed}")
 
 
-MANY = 40
+MAX_LISTED = 40
 """Names that are still listed in a sentence."""
 
 
@@ -45,7 +45,7 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} names, which --help lists"
+    listed = ", ".join(names) if len(names) <= MAX_LISTED else f"{len(names)} names, which --help lists"
     return f"unknown {kind} {given!r}; known: {listed}.{hint}"
 
 
@@ -56,52 +56,56 @@ def shortened(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a setting should be: in words for an error, and as a test."""
+    """What a setting may be: in words, for an error message, and as a test."""
 
-    wanted: str
-    fine: Callable[[Any], bool]
+    description: str
+    accepts: Callable[[Any], bool]
 
     def problem(self, name: str, value: object, why: str = "") -> list[str]:
-        """One sentence, with the reason where one helps; none when the value is as expected."""
-        return [] if self.fine(value) else [f"{name}={value!r}; expected {self.wanted}{why and f': {why}'}"]
+        """One sentence, with the reason if one is given; an empty list if the value is accepted."""
+        return [] if self.accepts(value) else [f"{name}={value!r}; expected {self.description}{why and f': {why}'}"]
 
 
-def integer(least: int = 0, most: float = math.inf, *, optional: bool = False) -> Expected:
-    """A whole number, at least `least` and at most `most`. True and False are not numbers."""
-    wanted = f"a whole number, at least {least}" + (f" and at most {most:,}" if math.isfinite(most) else "")
-    return _or_none(Expected(wanted, lambda v: _is(int, v) and least <= v <= most), optional)
+def integer(minimum: int = 0, maximum: float = math.inf, *, optional: bool = False) -> Expected:
+    """minimum <= n <= maximum. True and False are not integers."""
+    upper = f" and at most {maximum:,}" if math.isfinite(maximum) else ""
+    return _or_none(
+        Expected(f"a whole number, at least {minimum}{upper}", lambda v: _is(int, v) and minimum <= v <= maximum),
+        optional,
+    )
 
 
 def real(
     *,
     above: float = -math.inf,
-    least: float = -math.inf,
+    minimum: float = -math.inf,
     below: float = math.inf,
-    most: float = math.inf,
+    maximum: float = math.inf,
     optional: bool = False,
 ) -> Expected:
-    """A finite number above, at least, below, or at most a limit."""
-    limits = [(">", above), (">=", least), ("<", below), ("<=", most)]
-    wanted = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if math.isfinite(limit))
+    """A finite number with above < x < below and minimum <= x <= maximum."""
+    limits = [(">", above), (">=", minimum), ("<", below), ("<=", maximum)]
+    description = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if math.isfinite(limit))
 
-    def fine(value: Any) -> bool:
-        return _is(int | float, value) and abs(value) < math.inf and above < value < below and least <= value <= most
+    def accepts(value: Any) -> bool:
+        is_finite = _is(int | float, value) and abs(value) < math.inf
+        return is_finite and above < value < below and minimum <= value <= maximum
 
-    return _or_none(Expected(f"a number {wanted}".strip(), fine), optional)
+    return _or_none(Expected(f"a number {description}".strip(), accepts), optional)
 
 
 def one_of(*names: str) -> Expected:
-    """One of a few words."""
+    """One of a few names."""
     return Expected(" or ".join(names), lambda value: value in names)
 
 
-def each(rule: Expected, *, optional: bool = False) -> Expected:
-    """Several values, each of them as expected."""
+def list_of(rule: Expected, *, optional: bool = False) -> Expected:
+    """A sequence whose every element is accepted by `rule`."""
 
-    def fine(values: Any) -> bool:
-        return isinstance(values, Sequence) and not isinstance(values, str) and all(map(rule.fine, values))
+    def accepts(values: Any) -> bool:
+        return isinstance(values, Sequence) and not isinstance(values, str) and all(map(rule.accepts, values))
 
-    return _or_none(Expected(f"several, each {rule.wanted}", fine), optional)
+    return _or_none(Expected(f"several, each {rule.description}", accepts), optional)
 
 
 def validate(owner: object, rules: Mapping[str, Expected]) -> list[str]:
@@ -164,13 +168,13 @@ def _is(kind: Any, value: object) -> bool:
 
 
 def _or_none(rule: Expected, optional: bool) -> Expected:
-    return Expected(f"None or {rule.wanted}", lambda v: v is None or rule.fine(v)) if optional else rule
+    return Expected(f"None or {rule.description}", lambda v: v is None or rule.accepts(v)) if optional else rule
 
 
 BOOLEAN = Expected("true or false", lambda value: isinstance(value, bool))
-LONGEST = 1e36
+MAX_TIME = 1e36
 """A time that single precision can still multiply by."""
-DURATION = Expected("a finite time > 0", real(above=0, most=LONGEST).fine)
-SHARE = Expected("a share in [0, 1]", real(least=0, most=1).fine)
-SOME = Expected("a share in (0, 1]", real(above=0, most=1).fine)
-PROBABILITY = Expected("a probability in [0, 1)", real(least=0, below=1).fine)
+DURATION = Expected("a finite time > 0", real(above=0, maximum=MAX_TIME).accepts)
+FRACTION = Expected("a share in [0, 1]", real(minimum=0, maximum=1).accepts)
+POSITIVE_FRACTION = Expected("a share in (0, 1]", real(above=0, maximum=1).accepts)
+PROBABILITY = Expected("a probability in [0, 1)", real(minimum=0, below=1).accepts)

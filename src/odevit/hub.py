@@ -22,7 +22,7 @@ def is_path(name: str) -> bool:
     return not is_id or below_a_folder or Path(name).exists() or Path(name).suffix.lower() in FILES
 
 
-def not_there(name: str) -> str | None:
+def local_path_problem(name: str) -> str | None:
     """What is wrong with the name of a model, where that can be said without asking the hub."""
     folder = Path(name).expanduser()
     if folder.is_dir() or not is_path(name):
@@ -32,7 +32,7 @@ def not_there(name: str) -> str | None:
 
 
 @contextmanager
-def hub(name: object) -> Iterator[None]:
+def hub_access(name: object) -> Iterator[None]:
     """In this block the hub is asked for `name` if it answers; otherwise there is only what was fetched before.
 
     For a folder here it is not asked at all.

@@ -21,7 +21,7 @@ def make_figure(height: float, columns: int = 1, **options: Any) -> tuple[Figure
     return figure, list(figure.subplots(1, columns, squeeze=False, **options)[0])
 
 
-def finish(figure: Figure, title: str = "") -> Figure:
+def finish_figure(figure: Figure, title: str = "") -> Figure:
     """Give the figure its title, and its axes no more lines than they need."""
     if title:
         figure.suptitle(title, fontsize=12)
@@ -31,7 +31,7 @@ def finish(figure: Figure, title: str = "") -> Figure:
     return figure
 
 
-def outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
+def mask_outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
     """The boundary of a set of patches, as segments [[x, y], [x, y]] for a `LineCollection`.
 
     Args:
@@ -47,12 +47,12 @@ def outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
     return [np.array(segment) * (width / columns, height / rows) for segment in segments]
 
 
-def numbers_of(values: Iterable[float | None]) -> list[float]:
+def nan_for_none(values: Iterable[float | None]) -> list[float]:
     """A list from JSON with NaN in place of null, which leaves a gap in a line."""
     return [float("nan") if value is None else value for value in values]
 
 
-def distinct(names: Iterable[str]) -> list[str]:
+def unique_labels(names: Iterable[str]) -> list[str]:
     """The names with a number after each that was there before: no two entries of a legend are called the same."""
     seen: Counter[str] = Counter()
     told = []
@@ -62,6 +62,6 @@ def distinct(names: Iterable[str]) -> list[str]:
     return told
 
 
-def signed(value: float, digits: int = 2) -> str:
+def format_signed(value: float, digits: int = 2) -> str:
     """A number with a true minus sign."""
     return f"{value:.{digits}f}".replace("-", "−")

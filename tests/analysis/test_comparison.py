@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.analysis import frozen as frozen
+from odevit.analysis.base import frozen as frozen
 from odevit.analysis.sweep import three_depths
 from tests.tiny import tiny_images, tiny_model
 

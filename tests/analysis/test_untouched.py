@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.analysis import frozen
+from odevit.analysis.base import frozen
 from odevit.core.field import VectorField
 
 

@@ -30,7 +30,7 @@ from odevit.distill.distillation import compose_distillation
 from odevit.explorer import film
 from odevit.explorer.frame_data import view
 from odevit.hf.processor import pixels_uint8
-from odevit.report import analyze
+from odevit.report.analysis import analyze
 from odevit.train.compose import compose_recipe
 from odevit.train.splits import evaluation_batches, read_data
 from tests.data.formats import drawn, write_pictures

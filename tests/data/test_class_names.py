@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.data.class_names import match_names, numbered_as
+from odevit.data.class_names import align_classes, match_class_names
 from odevit.data.images import DataSet, Images
 from odevit.data.loading import load_data
 
@@ -32,11 +32,11 @@ def load_run_data(*names):
     ],
 )
 def test_names(given, known, numbers):
-    assert match_names(given, known) == numbers
+    assert match_class_names(given, known) == numbers
 
 
 def test_labels_follow_the_names_in_every_part(capsys):
-    data = numbered_as(load_run_data("Cat", "dog", "eel"), ["eel", "bat", "cat", "dog"], "the teacher", "")
+    data = align_classes(load_run_data("Cat", "dog", "eel"), ["eel", "bat", "cat", "dog"], "the teacher", "")
     assert data.classes == ("eel", "bat", "cat", "dog")
     for part in (data.train, data.validation, data.test):
         assert part.labels.tolist() == [2, 3, 0]
@@ -46,7 +46,7 @@ def test_labels_follow_the_names_in_every_part(capsys):
 
 def test_a_stream_is_renumbered_too(class_folders):
     data = load_data(class_folders(), image_size=6, resident_limit_gb=0)
-    swapped = numbered_as(data, ["dog", "cat"], "the teacher", "")
+    swapped = align_classes(data, ["dog", "cat"], "the teacher", "")
     for before, after in ((data.train, swapped.train), (data.test, swapped.test)):
         assert torch.equal(after.labels, 1 - before.labels)
         assert after[0][1] == 1 - before[0][1]
@@ -64,7 +64,7 @@ def test_a_stream_is_renumbered_too(class_folders):
     ],
 )
 def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, labels, classes, capsys):
-    data = numbered_as(load_run_data(*given), known, "the teacher", "")
+    data = align_classes(load_run_data(*given), known, "the teacher", "")
     assert data.train.labels.tolist() == labels
     assert data.classes == (classes or tuple(str(number) for number in range(11)))
     (line,) = capsys.readouterr().out.splitlines()
@@ -83,6 +83,6 @@ def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, la
 )
 def test_classes_that_are_not_known_are_refused_with_both_lists(given, known):
     with pytest.raises(ValueError, match="train a head") as error:
-        numbered_as(load_run_data(*given), known, "the teacher", "train a head")
+        align_classes(load_run_data(*given), known, "the teacher", "train a head")
     assert f"the data has {len(given)} classes ({', '.join(given)})" in str(error.value)
     assert f"the teacher has {len(known)} ({', '.join(known)})" in str(error.value)

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from odevit.data import decoding
-from odevit.data.decode import UNREADABLE, Decoder, SizeError, common_size
-from odevit.data.decoding import decode_records
-from odevit.data.records import ArrayRecords
+from odevit.data import decode
+from odevit.data.decode import Decoder, decode_records, infer_image_size
+from odevit.data.records import UNREADABLE, ArrayRecords, SizeError
 
 from .conftest import encoded, picture
 
@@ -69,9 +68,9 @@ def test_sixteen_bits_are_not_silently_cut() -> None:
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded by this process, or by others, as many pictures would be."""
     if request.param == "in processes":
-        monkeypatch.setattr(decoding, "_MANY", 1)
-        monkeypatch.setattr(decoding, "_PIECE", 2)
-        monkeypatch.setattr(decoding.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+        monkeypatch.setattr(decode, "_MANY", 1)
+        monkeypatch.setattr(decode, "_PIECE", 2)
+        monkeypatch.setattr(decode.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
 @pytest.mark.usefixtures("many")
@@ -103,8 +102,8 @@ def test_unreadable_images_are_left_out_and_named() -> None:
 def test_common_size_says_what_to_type() -> None:
     square = ArrayRecords(np.zeros((3, 6, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
     flat = ArrayRecords(np.zeros((3, 4, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
-    assert common_size([square, square.subset(torch.tensor([1]))]) == 6
+    assert infer_image_size([square, square.subset(torch.tensor([1]))]) == 6
     with pytest.raises(ValueError, match=r"different sizes \(6x4, 6x6\); set image_size="):
-        common_size([square, flat])
+        infer_image_size([square, flat])
     with pytest.raises(ValueError, match="not square; set image_size=4"):
-        common_size([flat])
+        infer_image_size([flat])

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from odevit.data.decode import Decoder
-from odevit.data.decoding import decode_records
+from odevit.data.decode import Decoder, decode_records
 from odevit.data.images import Images
 from odevit.data.loading import load_data
 from odevit.data.source import find_source

@@ -5,42 +5,46 @@ from __future__ import annotations
 import pytest
 import torch
 
-from odevit.data.sampler import EpochPlan
+from odevit.data.sampler import EpochSampler
 from odevit.errors import ConfigError
 
 
-def shown(plan: EpochPlan, epoch: int = 0) -> torch.Tensor:
+def shown(plan: EpochSampler, epoch: int = 0) -> torch.Tensor:
     order = plan.order(epoch)
     return torch.cat([plan.samples_at(plan.positions(b), order) for b in range(len(plan))])
 
 
 def test_an_epoch_shows_every_sample_once() -> None:
-    plan = EpochPlan(103, 10, shuffle=True, seed=1)
+    plan = EpochSampler(103, 10, shuffle=True, seed=1)
     assert len(plan) == 11
     assert torch.equal(shown(plan).sort().values, torch.arange(103))
     assert not torch.equal(shown(plan, 0), shown(plan, 1))
 
 
 def test_order_does_not_depend_on_the_batch_size() -> None:
-    assert torch.equal(shown(EpochPlan(100, 10, shuffle=True, seed=1)), shown(EpochPlan(100, 4, shuffle=True, seed=1)))
+    assert torch.equal(
+        shown(EpochSampler(100, 10, shuffle=True, seed=1)), shown(EpochSampler(100, 4, shuffle=True, seed=1))
+    )
 
 
 def test_without_shuffling_the_order_is_that_of_the_data() -> None:
-    assert torch.equal(shown(EpochPlan(7, 3)), torch.arange(7))
+    assert torch.equal(shown(EpochSampler(7, 3)), torch.arange(7))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_ranks_together_are_one_process(world: int, drop_last: bool) -> None:
-    one = EpochPlan(101, 12, shuffle=True, drop_last=drop_last)
-    ranks = [EpochPlan(101, 12 // world, shuffle=True, drop_last=drop_last, rank=r, world=world) for r in range(world)]
+    one = EpochSampler(101, 12, shuffle=True, drop_last=drop_last)
+    ranks = [
+        EpochSampler(101, 12 // world, shuffle=True, drop_last=drop_last, rank=r, world=world) for r in range(world)
+    ]
     assert {len(plan) for plan in ranks} == {len(one)}
     for batch in range(len(one)):
         assert torch.equal(torch.cat([plan.positions(batch) for plan in ranks]), one.positions(batch))
 
 
 def test_repeats_stand_in_one_batch_and_never_side_by_side() -> None:
-    plan = EpochPlan(96, 12, shuffle=True, repeats=3)
+    plan = EpochSampler(96, 12, shuffle=True, repeats=3)
     order = plan.order(0)
     assert len(plan) == 8  # an epoch is as long as ever
     for batch in range(len(plan)):
@@ -51,7 +55,7 @@ def test_repeats_stand_in_one_batch_and_never_side_by_side() -> None:
 
 
 def test_repeats_that_do_not_divide_the_batch_still_stay_in_it() -> None:
-    plan = EpochPlan(100, 10, shuffle=True, repeats=3)
+    plan = EpochSampler(100, 10, shuffle=True, repeats=3)
     batches = shown(plan).split(10)
     seen: set[int] = set()
     for batch in batches:
@@ -61,7 +65,7 @@ def test_repeats_that_do_not_divide_the_batch_still_stay_in_it() -> None:
 
 def test_blocks_are_read_once() -> None:
     blocks = torch.arange(400) // 10
-    order = EpochPlan(400, 16, shuffle=True).order(3, blocks=blocks)
+    order = EpochSampler(400, 16, shuffle=True).order(3, blocks=blocks)
     assert torch.equal(order.sort().values, torch.arange(400))
     for window in blocks[order].split(80):
         assert window.unique().numel() == 8
@@ -70,10 +74,10 @@ def test_blocks_are_read_once() -> None:
 
 def test_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        EpochPlan(0, 0, rank=2, world=2, repeats=0)
+        EpochSampler(0, 0, rank=2, world=2, repeats=0)
     assert len(caught.value.problems) == 4
 
 
 def test_dropping_everything_is_refused() -> None:
     with pytest.raises(ConfigError, match="drop_last leaves nothing; set batch_size=5 or less"):
-        EpochPlan(10, 8, drop_last=True, world=2)
+        EpochSampler(10, 8, drop_last=True, world=2)

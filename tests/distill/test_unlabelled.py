@@ -9,7 +9,7 @@ from PIL import Image as Picture
 from odevit.data.images import Images, ImageStream
 from odevit.data.loading import load_data
 from odevit.data.source import find_source
-from odevit.data.unlabelled import find_pictures
+from odevit.data.unlabelled import find_unlabelled
 from odevit.distill.distill_task import DistillTask
 from odevit.distill.distillation import compose_distillation
 from tests.distill.test_phases import recipe, vit  # noqa: F401 (a fixture)
@@ -44,7 +44,7 @@ def test_what_is_hidden_is_no_picture(tmp_path):
         (tmp_path / "pets" / name / "._1.png").write_text("no picture")
         (tmp_path / "pets" / name / "._captions.parquet").write_text("no table")
     assert sum(map(len, find_source(tmp_path / "pets").parts.values())) == 24
-    assert len(find_pictures([tmp_path / "pets"]).parts["unlabelled"]) == 24
+    assert len(find_unlabelled([tmp_path / "pets"]).parts["unlabelled"]) == 24
 
 
 def test_they_have_the_size_of_the_data(tmp_path):
@@ -96,7 +96,7 @@ def test_links_do_not_hide_what_is_measured_on(tmp_path):
         (name / picture.name).symlink_to(picture)
         (more / f"link-{picture.name}").hardlink_to(picture)
     own = find_source(tmp_path / "data").files
-    assert [len(find_pictures([folder], own).parts["unlabelled"]) for folder in (pool, more)] == [4, 2]
+    assert [len(find_unlabelled([folder], own).parts["unlabelled"]) for folder in (pool, more)] == [4, 2]
 
 
 def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):

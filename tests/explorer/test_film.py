@@ -15,7 +15,7 @@ from odevit.explorer import film
 from odevit.explorer.film import explore
 from odevit.explorer.frame_data import tell
 from odevit.explorer.frames import LEADERS, Frames, answer, draw_strip, enlarged
-from odevit.plotting import outline
+from odevit.plotting import mask_outline
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.surgery import get_ode_model
 from tests.explorer.test_story import picture
@@ -239,12 +239,12 @@ def test_a_film_that_would_be_too_large_gets_fewer_colours(tmp_path, monkeypatch
 def test_the_outline_is_the_boundary_of_the_set():
     def length(mask):
         width, height = 2.0 * len(mask[0]), 3.0 * len(mask)
-        return sum(np.abs(end - start).sum() for start, end in outline(mask, width, height))
+        return sum(np.abs(end - start).sum() for start, end in mask_outline(mask, width, height))
 
     assert length([[True] * 4] * 3) == 2 * (4 * 2 + 3 * 3), "all of it: its circumference"
     assert length([[False] * 4] * 3) == 0
     assert length([[True, False], [False, True]]) == 2 * 2 * (2 + 3), "two cells that touch in a point"
-    (segment, *_) = outline(torch.tensor([[False, True]]), 4.0, 3.0)
+    (segment, *_) = mask_outline(torch.tensor([[False, True]]), 4.0, 3.0)
     assert segment.tolist() == [[2, 0], [2, 3]]
 
 

@@ -13,7 +13,7 @@ import torch
 from odevit.core.modeling_odevit import OdeViTForImageClassification
 from odevit.core.solver import make_solver
 from odevit.loading import load
-from odevit.report import analyze
+from odevit.report.analysis import analyze
 from odevit.report.section import SECTIONS, all_sections, write_page
 from tests.report.alone import pictures, what_it_fetches, without_pictures
 from tests.report.small import FEW, model_folder, picture_folder

@@ -11,7 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from odevit import get_ode_model
 from odevit.analysis.significance import Proportion, ranking, side_of_chance
 from odevit.distill.teacher import Teacher
-from odevit.report import analyze
+from odevit.report.analysis import analyze
 from odevit.report.early_stopping import stopping_epoch
 from odevit.report.section import draw_all, to_builtins, write_page
 from odevit.report.study import Study

@@ -9,7 +9,7 @@ from PIL import Image
 
 from odevit.cli import main
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.data.inspect import Facts, facts_about
+from odevit.data.loading import DataSummary, inspect_data
 from odevit.distill.distillation import compose_distillation
 from odevit.train.auto_config import LARGEST, SIDES, auto_configure, by_data, halvings, image_size
 from odevit.train.classifier import train_recipe
@@ -19,8 +19,8 @@ from tests.data.formats import drawn
 from tests.pictures import SHAPES, folder_of_shapes
 from tests.tiny import tiny_model
 
-SMALL = Facts("pets", images=188, classes=4, side=66, colour=True)
-LARGE = Facts("owner/birds", images=100_000, classes=200, side=300, colour=True)
+SMALL = DataSummary("pets", images=188, classes=4, side=66, colour=True)
+LARGE = DataSummary("owner/birds", images=100_000, classes=200, side=300, colour=True)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def test_small_row_groups_are_not_judged_by_the_first(tmp_path):
         encoded.append({"bytes": file.getvalue(), "path": None})
     table = pa.table({"image": encoded, "label": [0, 1] * 50})
     pq.write_table(table, tmp_path / "train-00000-of-00001.parquet", row_group_size=4)
-    facts = facts_about(str(tmp_path))
+    facts = inspect_data(str(tmp_path))
     assert (facts.side, facts.colour) == (32, True)
 
 
 def test_facts_are_counted_and_measured_without_decoding(shapes):
-    facts = facts_about(str(shapes))
+    facts = inspect_data(str(shapes))
     # Of 32 images a fifth is for the test, and a tenth of the rest is held out, each at least one of a class.
     assert (facts.name, facts.images, facts.classes, facts.colour) == ("my shapes", 20, len(SHAPES), True)
     assert 56 <= facts.side <= 72
@@ -58,13 +58,13 @@ def test_grey_pictures_and_unreadable_ones(tmp_path):
         for number in range(6):
             Image.new("L", (40, 20 + number)).save(tmp_path / name / f"{number}.png")
         (tmp_path / name / "0.png").write_bytes(b"not an image")
-    facts = facts_about(str(tmp_path))
+    facts = inspect_data(str(tmp_path))
     assert not facts.colour
     assert 21 <= facts.side <= 25
     for path in tmp_path.rglob("*.png"):
         path.write_bytes(b"not an image")
     with pytest.raises(ValueError, match="can be read"):
-        facts_about(str(tmp_path))
+        inspect_data(str(tmp_path))
 
 
 @pytest.mark.parametrize(("side", "cpu", "cuda"), [(5, 8, 8), (28, 24, 24), (66, 64, 64), (640, 64, 128)])

@@ -277,7 +277,7 @@ def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
     """All that is wrong with the arguments, together."""
-    problems = DURATION.problem("horizon", horizon) + real(least=0).problem("transient", transient)
+    problems = DURATION.problem("horizon", horizon) + real(minimum=0).problem("transient", transient)
     problems += integer(2).problem("steps", steps, "the error compares stretches of time")
     if frame is not None and tokens is not None:
         problems.append("frame and tokens both say where the perturbation begins; pass one of them")

@@ -112,7 +112,7 @@ def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: st
         problems.append(f"patch={patch}; expected a row and a column of the {rows} x {columns} patches")
     if kind not in KINDS:
         problems.append(f"kind={kind!r}; expected one of {', '.join(KINDS)}")
-    problems += real(above=0, most=1 if kind == "picture" else 100).problem("strength", strength)
+    problems += real(above=0, maximum=1 if kind == "picture" else 100).problem("strength", strength)
     if problems:
         raise ConfigError("perturb_patch", problems)
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from odevit.analysis.significance import Proportion
 from odevit.compare.aggregate import HEAD, cells, doubts, markdown, ranked
-from odevit.plotting import BLUE, GREEN, GREY, ORANGE, PINK, finish, make_figure
+from odevit.plotting import BLUE, GREEN, GREY, ORANGE, PINK, finish_figure, make_figure
 from odevit.report.page import annotate
 from odevit.report.section import Provenance, Section, to_builtins, write_page
 
@@ -188,7 +188,7 @@ def draw_rows(rows: Sequence[Mapping[str, Any]], images: int) -> Figure:
         in_decades(axes)
     changed.set_xlim(-3, 103)
     accuracy.set_ylim(-0.7, len(rows) - 0.3)
-    return finish(figure)
+    return finish_figure(figure)
 
 
 def draw_cost(rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -203,7 +203,7 @@ def draw_cost(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set(xlabel="time, relative" if timed else "evaluations of the field for an image", ylabel="top-1 (%)")
     axes.grid(alpha=0.3)
     in_decades(axes)
-    hide_covered(finish(figure), names)
+    hide_covered(finish_figure(figure), names)
     return figure
 
 

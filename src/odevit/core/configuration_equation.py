@@ -18,7 +18,7 @@ from odevit.core.mlp import ACTIVATIONS
 from odevit.core.norm import NORMS
 from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
-from odevit.errors import BOOLEAN, PROBABILITY, ConfigError, Expected, each, integer, real, unknown_name, validate
+from odevit.errors import BOOLEAN, PROBABILITY, ConfigError, Expected, integer, list_of, real, unknown_name, validate
 from odevit.hf.checks import FAILURES
 from odevit.hf.remote_code import auto_map, write_code
 from odevit.solvers.adaptive import AdaptiveSolver
@@ -117,18 +117,18 @@ class EquationConfig(PreTrainedConfig):
     rules: ClassVar[dict[str, Expected]] = {
         **dict.fromkeys(("depth_options", "attention_options"), OPTIONS),
         "steps": integer(1, MOST_STEPS),
-        "mlp_ratio": real(above=0, most=1024),
-        "leak": real(least=0),
+        "mlp_ratio": real(above=0, maximum=1024),
+        "leak": real(minimum=0),
         "knots": integer(1, MOST_STEPS),
         "rank": integer(1, WIDEST, optional=True),
         "vector_knots": integer(2, MOST_STEPS, optional=True),
         "vector_blend": Expected(f"None or one of {', '.join(BLENDS)}", lambda v: v is None or v in BLENDS),
-        "knot_times": each(real(least=0, most=1), optional=True),
-        "fade": real(least=0),
+        "knot_times": list_of(real(minimum=0, maximum=1), optional=True),
+        "fade": real(minimum=0),
         "tolerance": real(above=0, optional=True),
-        "residual_scale": real(least=-1e6, most=1e6, optional=True),
+        "residual_scale": real(minimum=-1e6, maximum=1e6, optional=True),
         "norm_eps": real(above=0, optional=True),
-        "rope_theta": Expected("0 or a number > 1", lambda v: real(above=1).fine(v) or v == 0),
+        "rope_theta": Expected("0 or a number > 1", lambda v: real(above=1).accepts(v) or v == 0),
         **dict.fromkeys(("bias", "gated", "qk_norm"), BOOLEAN),
         "time_conditioned": Expected("true, false or add", lambda v: isinstance(v, bool) or v == TIME_ADDED),
         "basis": integer(1, 256),

@@ -10,7 +10,7 @@ from odevit.core.embedding import TOKENIZERS
 from odevit.core.norm import NORMS
 from odevit.core.pooling import POOLINGS
 from odevit.core.stages import StagedConfig
-from odevit.errors import BOOLEAN, LONGEST, PROBABILITY, Expected, each, integer, real, validate
+from odevit.errors import BOOLEAN, MAX_TIME, PROBABILITY, Expected, integer, list_of, real, validate
 from odevit.hf.presets import PRESETS
 
 
@@ -72,13 +72,13 @@ class OdeViTConfig(StagedConfig):
         **dict.fromkeys(("image_size", "patch_size"), integer(1, FINEST)),
         "num_channels": integer(1, 1024),
         "num_register_tokens": integer(0, FINEST),
-        "horizon": real(above=0, most=LONGEST),
+        "horizon": real(above=0, maximum=MAX_TIME),
         "embedding_dropout": PROBABILITY,
-        "initializer_range": real(above=0, most=1000),
+        "initializer_range": real(above=0, maximum=1000),
         **dict.fromkeys(("use_cls_token", "register_positions"), BOOLEAN),
-        "tokenizer_channels": each(integer(1, WIDEST)),
-        "image_mean": each(real()),
-        "image_std": each(real(above=0)),
+        "tokenizer_channels": list_of(integer(1, WIDEST)),
+        "image_mean": list_of(real()),
+        "image_std": list_of(real(above=0)),
     }
 
     @classmethod

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from odevit.data.augment.policy import Augmentation
 from odevit.data.images import Images, ImageStream
-from odevit.data.sampler import EpochPlan
+from odevit.data.sampler import EpochSampler
 
 Batch = dict[str, Tensor]
 
@@ -58,7 +58,7 @@ class Batches(ABC):
             )
         if repeats is None:
             repeats = 1 if augmentation is None else augmentation.repeats
-        self.plan = EpochPlan(len(images), batch_size, shuffle, drop_last, seed, rank, world, repeats)
+        self.sampler = EpochSampler(len(images), batch_size, shuffle, drop_last, seed, rank, world, repeats)
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.augmentation = augmentation
@@ -71,7 +71,7 @@ class Batches(ABC):
 
     def __len__(self) -> int:
         """Batches in a whole epoch, wherever the next pass starts."""
-        return len(self.plan)
+        return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass; passes do not advance it."""
@@ -96,7 +96,7 @@ class Batches(ABC):
         if self.augmentation is not None:
             # Hashed by the position in the epoch, not by the sample: copies of a sample then differ.
             images, labels = self.augmentation(
-                images, labels, self.num_classes, seed=self.plan.seed, epoch=epoch, index=positions
+                images, labels, self.num_classes, seed=self.sampler.seed, epoch=epoch, index=positions
             )
         batch = {"pixel_values": (images - self._mean) / self._std, "labels": labels}
         return batch | {"index": samples} if self.indices else batch
@@ -117,11 +117,11 @@ class DeviceBatches(Batches):
         self.images = images.to(self.device)
 
     def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
-        order = self.plan.order(epoch, self.device)
+        order = self.sampler.order(epoch, self.device)
 
         def make(number: int) -> Batch:
-            positions = self.plan.positions(number, self.device)
-            samples = self.plan.samples_at(positions, order)
+            positions = self.sampler.positions(number, self.device)
+            samples = self.sampler.samples_at(positions, order)
             chosen = self.images.subset(samples)
             return self._finish(chosen.pixels, chosen.labels, epoch, positions, samples)
 
@@ -159,7 +159,7 @@ class StreamBatches(Batches):
     """The batches `DeviceBatches` would make of the same images in the same order, for sets of any size.
 
     DataLoader workers decode; augmenting and normalising happen on the device. Shuffling differs only where images
-    lie in blocks (parquet row groups): see `EpochPlan.order`. `workers` is the number of decoding processes, 0
+    lie in blocks (parquet row groups): see `EpochSampler.order`. `workers` is the number of decoding processes, 0
     decodes in this one; `options` as in `Batches`.
     """
 
@@ -169,28 +169,28 @@ class StreamBatches(Batches):
         self.workers = min(8, os.cpu_count() or 1) if workers is None else workers
 
     def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
-        order = self.plan.order(epoch, blocks=self.images.records.blocks)
-        chosen = [self.plan.samples_at(self.plan.positions(number), order) for number in numbers]
+        order = self.sampler.order(epoch, blocks=self.images.records.blocks)
+        chosen = [self.sampler.samples_at(self.sampler.positions(number), order) for number in numbers]
         on_cuda = self.device.type == "cuda"
         loader: DataLoader[Any] = DataLoader(
-            _Told(self.images),
+            _WorkerErrors(self.images),
             batch_sampler=[samples.tolist() for samples in chosen],
             num_workers=self.workers,
             collate_fn=partial(_collate, (self.images.channels, *self.images.size)),
             # Its own generator: a loader otherwise draws from the global one, and thereby changes the dropout.
-            generator=torch.Generator().manual_seed(self.plan.seed),
+            generator=torch.Generator().manual_seed(self.sampler.seed),
             pin_memory=on_cuda,  # lets the copy run beside the model
         )
         for number, samples, found in zip(numbers, chosen, loader, strict=True):
             if isinstance(found, ValueError):
                 raise found
             pixels, labels = (tensor.to(self.device, non_blocking=on_cuda) for tensor in found)
-            positions = self.plan.positions(number, self.device)
+            positions = self.sampler.positions(number, self.device)
             yield self._finish(pixels, labels, epoch, positions, samples.to(self.device))
 
 
 @dataclass(frozen=True)
-class _Told(Dataset[Any]):
+class _WorkerErrors(Dataset[Any]):
     """Images, or what is wrong with one: raised in a worker, a sentence would arrive with that one's traceback."""
 
     images: ImageStream

@@ -16,7 +16,7 @@ _SHOWN = 10
 _NUMBER = re.compile(r"(?:(?:label|class)[ _-]?)?(\d+)", re.IGNORECASE)
 
 
-def numbered_as(data: DataSet, known: Sequence[str], who: str, remedy: str) -> DataSet:
+def align_classes(data: DataSet, known: Sequence[str], who: str, remedy: str) -> DataSet:
     """The data, its labels renumbered as a model numbers the classes that it knows; an error where it lacks one.
 
     The data may have fewer classes than the model, in any order. Names that are mere numbers (0, LABEL_0) say nothing:
@@ -29,7 +29,7 @@ def numbered_as(data: DataSet, known: Sequence[str], who: str, remedy: str) -> D
         remedy: what to do when it lacks a class.
     """
     given, names = data.classes, tuple(known)
-    numbers = match_names(given, names)
+    numbers = match_class_names(given, names)
     uses = Counter(numbers)
     lost = [name for name, number in zip(given, numbers, strict=True) if number is None or uses[number] > 1]
     if lost:
@@ -49,11 +49,11 @@ def numbered_as(data: DataSet, known: Sequence[str], who: str, remedy: str) -> D
         table = torch.tensor(numbers)
         for part in ("train", "validation", "test"):
             images = getattr(data, part)
-            moved[part] = images.relabelled(table[images.labels])
+            moved[part] = images.with_labels(table[images.labels])
     return replace(data, classes=names, **moved)
 
 
-def match_names(given: Sequence[str], known: Sequence[str]) -> list[int | None]:
+def match_class_names(given: Sequence[str], known: Sequence[str]) -> list[int | None]:
     """For each given name the number of the known class that is called so; None where there is none, or several.
 
     Case, spaces, hyphens and underscores matter only where they alone tell two known names apart; a known name may list

@@ -1,34 +1,37 @@
-"""bytes, path or array -> uint8 [C, S, S], as an image processor makes it, S as asked for or common to all.
+"""bytes, path or array -> uint8 [C, S, S], as an image processor makes it, in several threads or processes.
 
 `datasets` could decode too, but it neither refuses 16 bits nor names the file that cannot be read.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import struct
-import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from PIL import Image
+from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data.records import Encoded, Records
+from odevit.data.images import Images
+from odevit.data.records import UNREADABLE, Encoded, Records, SizeError
 from odevit.hf.processor import pixels_uint8, shape_of, square_processor, upright
 
-UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
-"""What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
-
 _PROBES = 64
-
-
-class SizeError(Exception):
-    """An image whose size is not the one expected. Not a ValueError, so that it never counts as unreadable."""
+_CHUNK = 2048
+_PIECE = 32  # pictures that a process is given at a time
+_SMALL = 1 << 14  # bytes; threads that decode smaller pictures mostly wait for each other
+_MANY = 8192  # pictures from which on processes are worth their start
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,11 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
         raise ValueError(f"{os.fspath(path)!r} cannot be read as an image: {error}") from error
 
 
-def common_size(parts: Iterable[Records]) -> int:
+def infer_image_size(parts: Iterable[Records]) -> int:
     """The side all images seem to have, judging by some of each part."""
     sizes: set[tuple[int, int]] = set()
     for records in parts:
-        for index in records.some(_PROBES):
+        for index in records.sample_indices(_PROBES):
             try:
                 sizes.add(open_image(records.read(index)).size)
             except UNREADABLE:
@@ -97,3 +100,95 @@ def common_size(parts: Iterable[Records]) -> int:
     if width != height:
         raise ValueError(f"images are {shown}, not square; set image_size={min(width, height)} (or another).")
     return width
+
+
+class Decoded(NamedTuple):
+    """A picture, or why there is none: it cannot be read, or it has another size than all others."""
+
+    pixels: np.ndarray | None
+    unreadable: str = ""
+    misfit: str = ""
+
+
+def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
+    """All images of `records` in memory, except those that cannot be read, and a line about each of these."""
+    pixels = torch.zeros(len(records), decoder.channels, decoder.size, decoder.size, dtype=torch.uint8)
+    array = pixels.numpy()
+    unreadable: dict[int, str] = {}
+    # disable=None: the bar shows only where stderr is a terminal.
+    with _workers(decoder, len(records)) as decode, tqdm(total=len(records), desc=title, disable=None) as bar:
+        for chunk in torch.arange(len(records)).split(_CHUNK):
+            waiting: dict[int, Encoded] = {}
+            for index in chunk.tolist():  # reading stays in one thread: in order, every row group once
+                try:
+                    waiting[index] = records.read(index)
+                except UNREADABLE as error:
+                    unreadable[index] = f"{records.name(index)}: {error}"
+            for index, made in zip(waiting, decode(list(waiting.values())), strict=True):
+                if made.misfit:
+                    raise ValueError(f"{records.name(index)}: {made.misfit}")
+                if made.pixels is None:
+                    unreadable[index] = f"{records.name(index)}: {made.unreadable}"
+                else:
+                    array[index] = made.pixels
+            bar.update(len(chunk))
+    images = Images(pixels, records.labels)
+    if unreadable:
+        readable = [index for index in range(len(records)) if index not in unreadable]
+        images = images.subset(torch.tensor(readable, dtype=torch.int64))
+    return images, [unreadable[index] for index in sorted(unreadable)]
+
+
+@contextmanager
+def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]], Iterable[Decoded]]]:
+    """What decodes a list of pictures: processes for many, threads for large ones, else this one by itself."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if count >= _MANY and cores > 1 and _can_fork():
+        from concurrent.futures import ProcessPoolExecutor  # slow to import, and needed by few
+
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(cores, context, initializer=_remember, initargs=(decoder,)) as pool:
+
+            def spread(pictures: list[Encoded]) -> Iterable[Decoded]:
+                pieces = [pictures[first : first + _PIECE] for first in range(0, len(pictures), _PIECE)]
+                return chain.from_iterable(pool.map(_decode_piece, pieces))
+
+            yield spread
+        return
+
+    def one(picture: Encoded) -> Decoded:
+        return _decode(decoder, picture)
+
+    with ThreadPoolExecutor(cores) as threads:
+
+        def decode(pictures: list[Encoded]) -> Iterable[Decoded]:
+            small = not any(isinstance(picture, Path) or len(picture) > _SMALL for picture in pictures)
+            return map(one, pictures) if small else threads.map(one, pictures)
+
+        yield decode
+
+
+def _can_fork() -> bool:
+    """Forked, processes have imported everything; where that cannot be, to start them takes longer than they save."""
+    return "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
+
+
+def _decode(decoder: Decoder, picture: Encoded) -> Decoded:
+    try:
+        return Decoded(decoder(picture))
+    except UNREADABLE as error:
+        return Decoded(None, unreadable=str(error) or type(error).__name__)
+    except SizeError as error:
+        return Decoded(None, misfit=str(error))
+
+
+_decoders: list[Decoder] = []
+"""In a process that decodes: what it decodes with."""
+
+
+def _remember(decoder: Decoder) -> None:
+    _decoders[:] = [decoder]
+
+
+def _decode_piece(pictures: list[Encoded]) -> list[Decoded]:
+    return [_decode(_decoders[0], picture) for picture in pictures]

@@ -8,14 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from odevit.data.decode import UNREADABLE, Decoder, SizeError
-from odevit.data.records import JoinedRecords, Records
+from odevit.data.records import UNREADABLE, JoinedRecords, Records, SizeError
 from odevit.errors import OdeVitWarning
+
+if TYPE_CHECKING:
+    from odevit.data.decode import Decoder
 
 _SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
 _SAMPLE = 4096
@@ -57,11 +60,11 @@ class Images:
         """The same images on another device."""
         return Images(self.pixels.to(device), self.labels.to(device))
 
-    def relabelled(self, labels: Tensor) -> Images:
+    def with_labels(self, labels: Tensor) -> Images:
         """The same images with other labels."""
         return Images(self.pixels, labels)
 
-    def joined(self, more: Images) -> Images:
+    def concatenate(self, more: Images) -> Images:
         """These images, and then those."""
         return Images(torch.cat([self.pixels, more.pixels]), torch.cat([self.labels, more.labels]))
 
@@ -99,11 +102,11 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
         """Height and width."""
         return self.decoder.size, self.decoder.size
 
-    def relabelled(self, labels: Tensor) -> ImageStream:
+    def with_labels(self, labels: Tensor) -> ImageStream:
         """The same images with other labels."""
-        return replace(self, records=self.records.relabelled(labels))
+        return replace(self, records=self.records.with_labels(labels))
 
-    def joined(self, more: ImageStream) -> ImageStream:
+    def concatenate(self, more: ImageStream) -> ImageStream:
         """These images, and then those."""
         return replace(self, records=JoinedRecords([self.records, more.records]))
 
@@ -173,7 +176,7 @@ def channel_statistics(
     if isinstance(images, Images):
         pixels = images.pixels.split(chunk)
     else:
-        pixels = (images[index][0][None] for index in images.records.some(_SAMPLE, _BLOCKS))
+        pixels = (images[index][0][None] for index in images.records.sample_indices(_SAMPLE, _BLOCKS))
     histogram = torch.zeros(images.channels, 256, dtype=torch.int64)
     for some in pixels:
         channels = some.transpose(0, 1).flatten(1).cpu()

@@ -14,27 +14,32 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from statistics import median_low
 
+import numpy as np
 import torch
+from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.data.decode import Decoder, common_size
-from odevit.data.decoding import decode_records
+from odevit.data.decode import Decoder, decode_records, infer_image_size
 from odevit.data.images import DataSet, Images, ImageStream, channel_statistics
-from odevit.data.records import Records, Source
+from odevit.data.records import UNREADABLE, Encoded, Records, Source
 from odevit.data.source import find_source
-from odevit.data.splits import choose_parts, stratified_split
-from odevit.data.unlabelled import UNLABELLED, find_pictures
-from odevit.errors import SOME, ConfigError, Expected, OdeVitWarning, integer, real, writable
+from odevit.data.splits import choose_splits, stratified_split
+from odevit.data.unlabelled import UNLABELLED, find_unlabelled
+from odevit.errors import POSITIVE_FRACTION, ConfigError, Expected, OdeVitWarning, integer, real, writable
 from odevit.hf.processor import processor_fields, shape_of, square_processor
 
 logger = logging.getLogger(__name__)
 
+_LOOKED_AT = 256
 _CACHE_LAYOUT = 2  # raise when the meaning of the stored tensors changes
 
 
@@ -71,8 +76,8 @@ def load_data(
     """
     problems = [
         *integer(1, optional=True).problem("image_size", image_size),
-        *real(least=0, below=1).problem("validation", validation),
-        *SOME.problem("share", share),
+        *real(minimum=0, below=1).problem("validation", validation),
+        *POSITIVE_FRACTION.problem("share", share),
         *Expected("0 (stream everything) or more", lambda gb: gb >= 0).problem("resident_limit_gb", resident_limit_gb),
         *writable("cache", cache, folder=True),
     ]
@@ -83,15 +88,15 @@ def load_data(
     if image_size is not None:
         processor = square_processor(image_size)
     source = find_source(data, image_column=image_column, label_column=label_column)
-    classes = classes_of(source)
-    parts = choose_parts(source.parts, source.name)
+    classes = class_names_of(source)
+    parts = choose_splits(source.parts, source.name)
     present = parts["train"].labels.unique().tolist()
     if len(present) < 2:
         only = classes[present[0]]
         raise ValueError(f"the training part of {source.name} has only one class ({only!r}); expected two or more.")
     facts = source.facts
     if unlabelled:
-        more = find_pictures(unlabelled, source.files)
+        more = find_unlabelled(unlabelled, source.files)
         parts, facts = {**parts, **more.parts}, (*facts, *more.facts)
     loaded = _load(source.name, facts, parts, processor, skip_unreadable, resident_limit_gb, cache)
     train = loaded["train"]
@@ -113,11 +118,11 @@ def load_data(
     if share < 1:
         train = train.subset(stratified_split(train.labels, share, split_seed)[1])
     if unlabelled:
-        train = train.joined(loaded[UNLABELLED])  # type: ignore[arg-type]  # both in memory, or both streams
+        train = train.concatenate(loaded[UNLABELLED])  # type: ignore[arg-type]  # both in memory, or both streams
     return DataSet(source.name, train, held_out, loaded["test"], classes, mean, std, train.size[0], train.channels)
 
 
-def classes_of(source: Source) -> tuple[str, ...]:
+def class_names_of(source: Source) -> tuple[str, ...]:
     """The names of the classes, or their numbers; labels that are no classes are refused."""
     classes = source.classes or _numbered(source)
     _check_labels(source.parts, classes, source.name)
@@ -164,7 +169,7 @@ def _load(
     if stored is not None:
         return {part: Images(stored[f"{part}.pixels"], stored[f"{part}.labels"]) for part in parts}
     labelled = [records for part, records in parts.items() if part != UNLABELLED]
-    size = common_size(labelled) if processor is None else shape_of(processor)[1]
+    size = infer_image_size(labelled) if processor is None else shape_of(processor)[1]
     decoder = Decoder(size, resize=processor is not None or UNLABELLED in parts, processor=processor)
     decoded_bytes = sum(len(records) for records in parts.values()) * decoder.channels * size * size
     if decoded_bytes > resident_limit_gb * 2**30:
@@ -228,3 +233,47 @@ def _write_cache(file: Path | None, tensors: Mapping[str, Tensor]) -> None:
     unfinished = file.with_suffix(f".{os.getpid()}.part")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished)
     unfinished.replace(file)
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What a recipe depends on: images to train on (those held out are not), classes, typical size, colour."""
+
+    name: str
+    images: int
+    classes: int
+    side: int
+    """The median of the shortest sides."""
+    colour: bool
+
+
+def inspect_data(data: str, *, validation: float = 0.1, split_seed: int = 0, **columns: str | None) -> DataSummary:
+    """Look at a data set as `load_data` would read it, at some of its images."""
+    source = find_source(data, **columns)
+    classes = class_names_of(source)
+    parts = choose_splits(source.parts, source.name)
+    train = parts["train"]
+    held_out = 0 if "validation" in parts else len(stratified_split(train.labels, validation, split_seed)[1])
+    seen = [picture for picture in map(_size_and_colour, _some(train)) if picture is not None]
+    if not seen:
+        raise ValueError(f"none of the images of {data} that were looked at can be read; check the files.")
+    side = median_low(side for side, _ in seen)
+    return DataSummary(source.name, len(train) - held_out, len(classes), side, any(colour for _, colour in seen))
+
+
+def _some(records: Records) -> Iterable[Encoded | None]:
+    for index in records.sample_indices(_LOOKED_AT):
+        try:
+            yield records.read(index)
+        except UNREADABLE:
+            yield None  # named and counted when everything is decoded
+
+
+def _size_and_colour(encoded: Encoded | None) -> tuple[int, bool] | None:
+    if isinstance(encoded, np.ndarray):
+        return min(encoded.shape[:2]), encoded.ndim == 3
+    try:
+        with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded or "") as picture:
+            return min(picture.size), picture.mode not in ("1", "L", "LA", "La", "I", "I;16", "I;16B", "F")
+    except UNREADABLE:
+        return None

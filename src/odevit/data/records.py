@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
+import struct
+import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -23,8 +26,16 @@ if TYPE_CHECKING:
 Encoded = bytes | Path | np.ndarray
 """A picture as it lies in the source: the bytes of a file, the path of one, or uint8 [H, W] or [H, W, 3]."""
 
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+"""What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
+
+
 _ROWS = 256  # read together, as a row group would be: pictures that lie in no blocks of their own
 _OPEN_SHARDS = 16  # kept by one reader: 16 of the hub's usual 100 to 1000 images are some megabytes
+
+
+class SizeError(Exception):
+    """An image whose size is not the one expected. Not a ValueError, so that it never counts as unreadable."""
 
 
 class Records(ABC):
@@ -34,7 +45,7 @@ class Records(ABC):
     blocks: Tensor | None = None
     """Number of the block each sample must be read with (int64 [N]); None when any order costs the same."""
 
-    def some(self, count: int, blocks: int = 1) -> list[int]:
+    def sample_indices(self, count: int, blocks: int = 1) -> list[int]:
         """About `count` indices, evenly spread. Where samples lie in blocks, of a few: each of them is read whole."""
         if self.blocks is None:
             return list(range(0, len(self), max(1, len(self) // count)))
@@ -57,7 +68,7 @@ class Records(ABC):
         """The records at `indices` (int64), in that order."""
         return _Subset(self, indices)
 
-    def relabelled(self, labels: Tensor) -> Records:
+    def with_labels(self, labels: Tensor) -> Records:
         """The same records with other labels."""
         records = copy.copy(self)
         records.labels = labels

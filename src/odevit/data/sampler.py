@@ -27,7 +27,7 @@ _BLOCKS_AT_ONCE = 8  # fewer than `TableRecords` keeps open, so that none is rea
 
 
 @dataclass(frozen=True)
-class EpochPlan:
+class EpochSampler:
     """The order of `samples` in batches. `drop_last` leaves the last, partial batch out."""
 
     samples: int

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from odevit.data.records import ArrayRecords, PathRecords, Records, Shard, Source, TableRecords
-from odevit.data.splits import is_part_name
+from odevit.data.splits import is_split_name
 from odevit.errors import unknown_name
-from odevit.hub import hub, is_path
+from odevit.hub import hub_access, is_path
 from odevit.registry import Registry
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ SHARD = re.compile(r"-\d+-of-\d+.*$")
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "category", "cls")
 """Names a label column usually has, the most usual first."""
 
-named_sources: Registry[Callable[[], Source]] = Registry("data set")
+DATA_SOURCES: Registry[Callable[[], Source]] = Registry("data set")
 
 
-@named_sources.register("digits")
+@DATA_SOURCES.register("digits")
 def _digits() -> Source:
     """1,797 handwritten digits of 8x8 grey levels 0..16, part of scikit-learn, so there is nothing to download."""
     from sklearn.datasets import load_digits
@@ -54,8 +54,8 @@ def _digits() -> Source:
 
 def find_source(data: str | Path, *, image_column: str | None = None, label_column: str | None = None) -> Source:
     """The source `data` stands for; see `load_data` for what it may be."""
-    if isinstance(data, str) and data in named_sources:
-        return named_sources[data]()
+    if isinstance(data, str) and data in DATA_SOURCES:
+        return DATA_SOURCES[data]()
     path = Path(data).expanduser()
     if path.is_dir() and str(data):  # Path("") is the current folder
         path = path.resolve()
@@ -66,7 +66,7 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
         if given := [f"data.{name}={value}" for name, value in columns.items() if value is not None]:
             raise ValueError(f"{path} holds class folders, which have no columns; leave out {' and '.join(given)}")
         return _folder_source(path)
-    names = ", ".join(repr(name) for name in named_sources)
+    names = ", ".join(repr(name) for name in DATA_SOURCES)
     kinds = (
         f"data= may be a name ({names}), a folder with files like train-00000-of-00001.parquet, a folder of"
         " class folders (train/<class>/*.png or <class>/*.png), or a hub id ('uoft-cs/cifar10')."
@@ -75,12 +75,12 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
     if isinstance(data, Path) or is_path(text):
         problem = "is a file, not a folder" if path.is_file() else "does not exist"
         raise ValueError(f"data={text!r} {problem}. {kinds}")
-    otherwise = f"As a name it is an {unknown_name('data set', text, named_sources)} {kinds}"
+    otherwise = f"As a name it is an {unknown_name('data set', text, DATA_SOURCES)} {kinds}"
     return _hub_source(text, image_column, label_column, otherwise)
 
 
 def _folder_source(folder: Path) -> Source:
-    parts = {child.name: child for child in _subfolders(folder) if is_part_name(child.name)} or {"train": folder}
+    parts = {child.name: child for child in _subfolders(folder) if is_split_name(child.name)} or {"train": folder}
     files_of = {part: {child.name: pictures_in(child) for child in _subfolders(path)} for part, path in parts.items()}
     _check_folders(folder, parts, files_of)
     classes = tuple(sorted(set().union(*files_of.values())))
@@ -138,7 +138,7 @@ def _parquet_files(folder: Path) -> dict[str, list[Path]]:
     parts: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")]):
         part = SHARD.sub("", path.stem)
-        if is_part_name(part):
+        if is_split_name(part):
             parts.setdefault(part, []).append(path)
     return parts
 
@@ -217,7 +217,7 @@ def _hub_source(identifier: str, image_column: str | None, label_column: str | N
 
     name, _, configuration = identifier.partition(":")
     try:
-        with hub(name):
+        with hub_access(name):
             splits = datasets.load_dataset(name, configuration or None)
     except (OSError, ValueError, RuntimeError) as error:  # absent, unreachable, or in need of a configuration
         raise ValueError(f"data={identifier!r} could not be fetched from the hub ({error}). {otherwise}") from error

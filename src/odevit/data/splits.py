@@ -29,12 +29,12 @@ _TEST_FRACTION = 0.2
 _TEST_SEED = 0  # not an option: everybody's test part of a data set is the same
 
 
-def is_part_name(name: str) -> bool:
+def is_split_name(name: str) -> bool:
     """Whether `name` says which part it is: "train", "val", "test", ..."""
     return name.lower() in _MEANINGS
 
 
-def choose_parts(given: Mapping[str, Records], where: str) -> dict[str, Records]:
+def choose_splits(given: Mapping[str, Records], where: str) -> dict[str, Records]:
     """`given` under the names "train", "test" and, where there is one, "validation"."""
     parts: dict[str, Records] = {}
     for name, records in given.items():

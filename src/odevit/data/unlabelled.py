@@ -16,13 +16,13 @@ from odevit.data.source import (
     parquet_records,
     visible_files,
 )
-from odevit.data.splits import is_part_name
+from odevit.data.splits import is_split_name
 
 UNLABELLED = "unlabelled"
 """What the part is called."""
 
 
-def find_pictures(folders: Iterable[str | Path], known: Iterable[Path] = ()) -> Source:
+def find_unlabelled(folders: Iterable[str | Path], known: Iterable[Path] = ()) -> Source:
     """Every picture of these folders, at any depth, and of their parquet files. Their labels are 0 and mean nothing.
 
     Parts that are named as test or validation parts are left out, and so are the files `known`, those of the data
@@ -71,4 +71,4 @@ def _identity(path: Path) -> object:
 
 def _is_for_training(path: Path) -> bool:
     names = [*path.parts[:-1], SHARD.sub("", path.stem)]
-    return all(name.lower().startswith("train") for name in names if is_part_name(name))
+    return all(name.lower().startswith("train") for name in names if is_split_name(name))

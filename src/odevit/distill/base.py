@@ -76,7 +76,7 @@ class TaughtTask(Task[DistillRecipe]):
             self.network.teacher.ask(batch["pixel_values"])[0].argmax(-1).cpu()
             for batch in evaluation_batches(self.data, split, 128, device=self.process.device)
         ]
-        relabelled: Any = {split: getattr(self.data, split).relabelled(torch.cat(answers))}
+        relabelled: Any = {split: getattr(self.data, split).with_labels(torch.cat(answers))}
         return replace(self.data, **relabelled)
 
     def metrics(self, score: Score) -> dict[str, Any]:

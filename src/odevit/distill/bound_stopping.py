@@ -126,7 +126,7 @@ def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], b
     """The running error at every checkpoint and the bound against epochs (the paper's Fig. 11)."""
     from matplotlib import colormaps
 
-    from odevit.plotting import ORANGE, finish, make_figure
+    from odevit.plotting import ORANGE, finish_figure, make_figure
 
     figure, (axes,) = make_figure(3.6)
     layers = list(zip(*running, strict=True))
@@ -138,4 +138,4 @@ def draw_tracking(epochs: Sequence[float], running: Sequence[Sequence[float]], b
     axes.set(xlabel="epoch", ylabel="distance to the teacher's layer")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    return finish(figure)
+    return finish_figure(figure)

@@ -16,7 +16,17 @@ from odevit.data.augment.policy import Augmentation
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import WHEN, Phase, phase_problems
-from odevit.errors import SOME, ConfigError, Expected, integer, one_of, prefix_keys, real, validate, writable
+from odevit.errors import (
+    POSITIVE_FRACTION,
+    ConfigError,
+    Expected,
+    integer,
+    one_of,
+    prefix_keys,
+    real,
+    validate,
+    writable,
+)
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import AUTO, MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe, choice, train_problems
@@ -64,10 +74,10 @@ class StoppingRecipe:
 
 ALIGNMENT_RULES = {"tokens": one_of("all", "cls"), "temperature": real(above=0), "images": integer(1)}
 STOPPING_RULES = {
-    "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").fine),
+    "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").accepts),
     "error": one_of("norm", "mse"),
     "radius": real(above=0),
-    "lipschitz": Expected("L >= 0, 0 to measure it", real(least=0).fine),
+    "lipschitz": Expected("L >= 0, 0 to measure it", real(minimum=0).accepts),
     **dict.fromkeys(("patience", "window"), integer(1)),
 }
 
@@ -134,7 +144,7 @@ class DistillRecipe(Recipe):
             f"train.{name} is for odevit train; a student's trajectory is penalised by objective.{name}"
             for name in self.train.weights
         ]
-        problems += SOME.problem("labels", self.labels)
+        problems += POSITIVE_FRACTION.problem("labels", self.labels)
         if self.labels != 1 and (self.teacher or self.compare is False):
             problems.append('labels= is for the student from scratch of compare=true, teacher=""; leave it out')
         if self.compare and self.teacher:

@@ -194,13 +194,13 @@ def _count(batches: Iterable[Any], samples: int | None) -> int:
         problems = []
         if batches.augmentation is not None:
             problems.append("they are augmented, so the features would belong to no image; pass augmentation=None")
-        if batches.plan.shuffle or batches.plan.repeats != 1:
+        if batches.sampler.shuffle or batches.sampler.repeats != 1:
             problems.append("they are shuffled or repeated; pass shuffle=False and no repeats")
-        if batches.plan.world != 1 or batches.plan.drop_last:
+        if batches.sampler.world != 1 or batches.sampler.drop_last:
             problems.append("they are a part of the images; pass world=1 and drop_last=False")
         if problems:
             raise ConfigError("the batches to cache", problems)
-        return batches.plan.samples
+        return batches.sampler.samples
     if samples is None:
         if not hasattr(batches, "dataset"):
             raise ValueError(f"a {type(batches).__name__} does not say how many images it holds; pass samples=N")

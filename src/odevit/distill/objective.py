@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odevit.errors import SHARE, SOME, Expected, one_of, real, validate
+from odevit.errors import FRACTION, POSITIVE_FRACTION, Expected, one_of, real, validate
 from odevit.train.loss import Penalised
 
 TOKENS = ("cls", "patches", "registers", "others")
@@ -13,10 +13,10 @@ OBJECTIVE_RULES = {
     "path": one_of("all", "last"),
     "scale": one_of("none", "state", "increment"),
     "meeting": one_of("nearest", "exact"),
-    **dict.fromkeys(WEIGHTS, real(least=0)),
-    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", SHARE.fine)),
-    "temperature": real(above=0, most=1e6),
-    "seen": Expected("a share of the patches in (0, 1]", SOME.fine),
+    **dict.fromkeys(WEIGHTS, real(minimum=0)),
+    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", FRACTION.accepts)),
+    "temperature": real(above=0, maximum=1e6),
+    "seen": Expected("a share of the patches in (0, 1]", POSITIVE_FRACTION.accepts),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.objective import DistillObjective
-from odevit.errors import SHARE, SOME, Expected, real, validate
+from odevit.errors import FRACTION, POSITIVE_FRACTION, Expected, real, validate
 from odevit.train.recipe import TrainRecipe
 from odevit.train.schedule import SchedulePhase
 from odevit.train.solver_sampling import ListSampler, parse_solver_config
@@ -51,11 +51,11 @@ class Phase:
 
 
 RULES = {
-    "share": SOME,
+    "share": POSITIVE_FRACTION,
     "ways": Expected("at least one way, such as own", bool),
     **dict.fromkeys(("learning_rate", "muon_learning_rate"), real(above=0, optional=True)),
-    "warmup": real(least=0, below=1, optional=True),
-    "left": Expected("a share of the rates in [0, 1]", SHARE.fine),
+    "warmup": real(minimum=0, below=1, optional=True),
+    "left": Expected("a share of the rates in [0, 1]", FRACTION.accepts),
 }
 
 

@@ -25,7 +25,7 @@ from transformers import (
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.core.solver_config import SolverConfig
-from odevit.data.class_names import match_names
+from odevit.data.class_names import match_class_names
 from odevit.data.images import DataSet
 from odevit.distill.teacher import Teacher
 from odevit.hf.processor import PixelStatistics
@@ -101,7 +101,7 @@ class PretrainedTask(Task[Recipe]):
         self.data = body.normalised(read_data(recipe, body.pixels))
         set_seed(recipe.seed)
         model = with_a_head(recipe.teacher, self.data).float()
-        if match_names(self.data.classes, body.classes) != list(range(len(body.classes))):
+        if match_class_names(self.data.classes, body.classes) != list(range(len(body.classes))):
             new_head(model, self.data.num_classes)
         vit_spec = replace(body.vit_spec, labels=self.data.num_classes)
         if recipe.train.checkpointing:

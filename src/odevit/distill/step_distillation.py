@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from odevit.core.solver_config import SolverConfig
-from odevit.data.class_names import numbered_as
+from odevit.data.class_names import align_classes
 from odevit.distill.base import DistillationModule, TaughtTask
 from odevit.errors import ConfigError, with_key_prefix
 from odevit.hf.processor import statistics_of
@@ -78,7 +78,7 @@ class FewerStepsTask(TaughtTask):
         teacher: Any = load(recipe.teacher)
         teacher.requires_grad_(False).to(device)
         data = read_data(recipe, teacher.image_processor)
-        data = numbered_as(data, teacher.classes, "the teacher", "give data of its classes with data=")
+        data = align_classes(data, teacher.classes, "the teacher", "give data of its classes with data=")
         seen = statistics_of(teacher.image_processor)
         self.data = replace(data, mean=seen.mean, std=seen.std)
         student = copy.deepcopy(teacher).requires_grad_(True)

@@ -19,7 +19,7 @@ from odevit.analysis.attention import AttentionPath, attention_path
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel, readout_weights_of
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
-from odevit.data.class_names import numbered_as
+from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.hf.processor import PixelStatistics, find_processor, statistics_of
@@ -181,7 +181,7 @@ class Teacher(nn.Module):
         """The data with its classes numbered as the teacher's head numbers them; one it does not know is refused."""
         if self.vit_spec.labels is None:
             raise ValueError(self._headless())
-        return numbered_as(data, self.classes, "the teacher", GIVE_A_HEAD)
+        return align_classes(data, self.classes, "the teacher", GIVE_A_HEAD)
 
     def compile_blocks(self, compiled: bool = True) -> None:
         """Compile every block, or no longer; what is watched is seen all the same."""

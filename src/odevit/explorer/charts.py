@@ -13,7 +13,7 @@ from odevit.analysis.lyapunov import Growth
 from odevit.analysis.perturbation import Divergence
 from odevit.analysis.plane import Plane
 from odevit.explorer.traces import Journey
-from odevit.plotting import BLUE, COLOURS, GREY, ORANGE, distinct, finish, make_figure
+from odevit.plotting import BLUE, COLOURS, GREY, ORANGE, finish_figure, make_figure, unique_labels
 
 CURVES = 5
 """Classes whose probabilities are drawn."""
@@ -24,14 +24,14 @@ def draw_beliefs(journey: Journey) -> Figure:
     """p_k(t), the probabilities of the answer and of its closest rivals along the way."""
     story, (figure, (axes,)) = journey.story, make_figure(3.2)
     classes = story.likeliest(CURVES)
-    for number, name, colour in zip(classes, distinct(map(story.label, classes)), COLOURS, strict=False):
+    for number, name, colour in zip(classes, unique_labels(map(story.label, classes)), COLOURS, strict=False):
         axes.plot(story.times, 100 * story.probabilities[:, number], color=colour, label=name)
     axes.axvline(story.horizon, color=GREY, linestyle=":")
     axes.set(
         xlabel="integration time t" if journey.solver_config else "layer", ylabel="probability (%)", ylim=(-2, 102)
     )
     axes.legend(frameon=False)
-    return finish(figure, f"What the head says of {story.name}")
+    return finish_figure(figure, f"What the head says of {story.name}")
 
 
 def draw_path(journey: Journey, growth: Growth | None = None) -> Figure:
@@ -56,7 +56,7 @@ def draw_path(journey: Journey, growth: Growth | None = None) -> Figure:
     axes.plot(*points[-1], "*", color="black", markersize=11)
     first, second = (f"principal component ({share:.0%} of the variance)" for share in plane.explained)
     axes.set(xlabel=f"1st {first}", ylabel=f"2nd {second}")
-    return finish(figure, f"The path of {journey.story.name}, from its start (ring) to its end (star)")
+    return finish_figure(figure, f"The path of {journey.story.name}, from its start (ring) to its end (star)")
 
 
 def draw_parting(parting: Divergence, horizon: float) -> Figure:
@@ -65,7 +65,7 @@ def draw_parting(parting: Divergence, horizon: float) -> Figure:
     axes.semilogy(parting.times, (parting.distance / parting.size).clamp_min(1e-12), color=ORANGE, marker=".")
     axes.axvline(horizon, color=GREY, linestyle=":")
     axes.set(xlabel="integration time t", ylabel="|x' - x| / |x|")
-    return finish(figure, "Two paths that begin apart in one patch")
+    return finish_figure(figure, "Two paths that begin apart in one patch")
 
 
 def plane_of(journey: Journey) -> Plane:

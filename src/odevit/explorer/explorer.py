@@ -26,7 +26,7 @@ from odevit.explorer.charts import draw_beliefs, draw_parting, draw_path
 from odevit.explorer.drawings import DRAWINGS
 from odevit.explorer.film import write_gif
 from odevit.explorer.frames import LEADERS, Frames, draw_strip
-from odevit.explorer.serialize import Numbers, growth_of, numbers_of, numbers_of_parting, stability_of
+from odevit.explorer.serialize import Numbers, growth_of, nan_for_none, numbers_of_parting, stability_of
 from odevit.explorer.traces import BEYOND, Journey, climb, travel
 from odevit.explorer.uploads import as_url, from_url
 from odevit.explorer.url_state import MOST_HORIZON, MOST_STEPS, read_query
@@ -94,7 +94,7 @@ class Explorer:
         """Probabilities and attention over time, the path, the cost."""
         with self.turn:
             exhibit, picture, name = self._asked(question)
-            return numbers_of(journey_of(exhibit, picture, name, question))
+            return nan_for_none(journey_of(exhibit, picture, name, question))
 
     @in_a_sentence
     def stability(self, question: Any) -> Numbers:
@@ -145,7 +145,7 @@ class Explorer:
             }
             if parting is not None:
                 figures["two-paths"] = draw_parting(parting, journey.story.horizon)
-            return attached(f"{name}-figures.zip", "application/zip", zipped(figures, numbers_of(journey)))
+            return attached(f"{name}-figures.zip", "application/zip", zipped(figures, nan_for_none(journey)))
 
     def _asked(self, question: Any) -> tuple[LoadedModel, Image.Image, str]:
         """The model, the picture and its name."""
@@ -176,7 +176,7 @@ def way_of(model: ImageModel, question: Question) -> SolverConfig:
     named = {name: question.get(name) or None for name in ("solver", "steps", "horizon")}
     problems = [
         *integer(1, MOST_STEPS, optional=True).problem("steps", named["steps"]),
-        *real(above=0, most=MOST_HORIZON, optional=True).problem("horizon", named["horizon"]),
+        *real(above=0, maximum=MOST_HORIZON, optional=True).problem("horizon", named["horizon"]),
     ]
     if named["solver"] is not None and (problem := SOLVERS.problem(str(named["solver"]))):
         problems.append(problem)
@@ -197,7 +197,7 @@ def parting_of(model: ImageModel, picture: Image.Image, question: Question) -> D
 def mass_of(question: Question) -> float:
     """The share of the attention to outline."""
     mass = question.get("mass", 0.6)
-    if problems := real(above=0, most=1).problem("mass", mass):
+    if problems := real(above=0, maximum=1).problem("mass", mass):
         raise ConfigError("the picture", problems)
     return float(mass)
 

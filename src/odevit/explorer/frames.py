@@ -18,7 +18,7 @@ from torch import Tensor
 
 from odevit.explorer.frame_data import SIDE, FrameData, between
 from odevit.objectives.attention_matching import mass_threshold
-from odevit.plotting import COLOURS, distinct, outline
+from odevit.plotting import COLOURS, mask_outline, unique_labels
 
 TEXT: dict[str, Any] = {"fontsize": 9}
 QUIET: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
@@ -128,7 +128,7 @@ class Overlay:
         """Show one map [row, column]."""
         self.colours.set_data(100 * attention.numpy())
         holders = mass_threshold(attention.flatten(), self.mass).view_as(attention)
-        self.outline.set_segments(outline(holders, *self.size))
+        self.outline.set_segments(mask_outline(holders, *self.size))
 
 
 class Trace:
@@ -152,7 +152,7 @@ def plot_belief(axes: Axes, story: FrameData) -> list[Trace]:
     classes, shares = story.likeliest(len(LEADERS)), 100 * story.probabilities
     traces = [Trace(axes, story.times, shares[:, k], colour) for k, colour in zip(classes, LEADERS, strict=False)]
     axes.set(ylim=(-4, 104), yticks=[0, 50, 100])
-    names = distinct(short(story.label(number), 16) for number in classes)
+    names = unique_labels(short(story.label(number), 16) for number in classes)
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": len(names)}
     tight: dict[str, Any] = {"fontsize": 8, "handlelength": 1, "columnspacing": 1, "borderpad": 0.1}
     axes.legend([trace.line for trace in traces], names, frameon=False, **above, **tight)

@@ -24,7 +24,7 @@ from odevit.explorer.uploads import as_url
 Numbers = dict[str, Any]
 
 
-def numbers_of(journey: Journey) -> Numbers:
+def nan_for_none(journey: Journey) -> Numbers:
     """Everything the page shows of a journey: plain numbers and words, as they stand in the JSON file."""
     story, plane = journey.story, plane_of(journey)
     classes = story.likeliest(CURVES)

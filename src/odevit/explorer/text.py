@@ -7,7 +7,7 @@ import math
 from odevit.analysis.contraction import Radius
 from odevit.analysis.lyapunov import Growth
 from odevit.analysis.perturbation import Divergence
-from odevit.plotting import signed
+from odevit.plotting import format_signed
 
 
 def growth_in_words(growth: Growth) -> str:
@@ -15,7 +15,7 @@ def growth_in_words(growth: Growth) -> str:
     rate, error = float(growth.exponents.values[0, 0]), float(growth.exponents.error[0, 0])
     if not math.isfinite(rate):
         return "The path leaves the finite numbers, so that it has no Lyapunov exponent."
-    measured = f"Lyapunov exponent {signed(rate)} ± {error:.2f} up to the horizon"
+    measured = f"Lyapunov exponent {format_signed(rate)} ± {error:.2f} up to the horizon"
     if abs(rate) <= error:
         return f"Whether a small change grows or dies out cannot be told: {measured}."
     verb, factor = ("shrinks", "dies out") if rate < 0 else ("grows", "grows")

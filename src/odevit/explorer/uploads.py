@@ -9,7 +9,7 @@ from io import BytesIO
 
 from PIL import Image
 
-from odevit.data.decode import UNREADABLE
+from odevit.data.records import UNREADABLE
 from odevit.hf.processor import upright
 
 MOST_BYTES = 64 * 2**20

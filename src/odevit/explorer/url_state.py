@@ -84,7 +84,7 @@ def _rules(models: Collection[str]) -> dict[str, tuple[type, Expected]]:
     solver_config: dict[str, tuple[type, Any]] = {
         "solver": (str, one_of(list(SOLVERS))),
         "steps": (int, integer(1, MOST_STEPS)),
-        "horizon": (float, real(above=0, most=MOST_HORIZON)),
+        "horizon": (float, real(above=0, maximum=MOST_HORIZON)),
     }
     head = Expected(
         "mean, rollout or the number of a head",
@@ -96,9 +96,9 @@ def _rules(models: Collection[str]) -> dict[str, tuple[type, Expected]]:
         "other": (str, one_of(models)),
         **solver_config,
         **{f"other_{name}": rule for name, rule in solver_config.items()},
-        "t": (float, real(least=0, most=2)),
+        "t": (float, real(minimum=0, maximum=2)),
         "head": (str, head),
-        "mass": (float, real(above=0, most=1)),
+        "mass": (float, real(above=0, maximum=1)),
         "row": (int, integer(0, 1000)),
         "column": (int, integer(0, 1000)),
         "kind": (str, one_of(KINDS)),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from odevit.bundled import bundled_or
 from odevit.core.solution import Solution
 from odevit.errors import IntegrationError, IntegrationWarning, shortened
-from odevit.hub import hub
+from odevit.hub import hub_access
 from odevit.time_varying.blend_cache import in_transform
 from odevit.tokens import Pixels
 
@@ -29,7 +29,7 @@ def loading_errors(source: object, other_head: bool = False) -> Iterator[None]:
     `other_head` says that another number of labels was asked for: then weights of another shape are no damage.
     """
     try:
-        with hub(bundled_or(source)):
+        with hub_access(bundled_or(source)):
             yield
     except OSError as error:  # transformers and the hub have many words for what is not there
         raise ValueError(f"the model {str(source)!r} was not found: {' '.join(str(error).split())}") from error

@@ -15,7 +15,7 @@ from odevit.objectives.vectors import at_least_single, norms, units, wide
 from odevit.solvers.penalties import PENALTIES, Penalty
 
 RULES = {
-    "margin": real(least=0),
+    "margin": real(minimum=0),
     "step": real(above=0),
     **dict.fromkeys(("waiting", "turning"), integer(0, MOST_STEPS)),
     "counted": integer(1, MOST_STEPS),

@@ -11,7 +11,7 @@ from torch import Tensor
 from odevit.analysis.attention import attention_over_time
 from odevit.distill.teacher import attention_over_layers
 from odevit.objectives.attention_matching import mass_threshold
-from odevit.plotting import ORANGE, outline
+from odevit.plotting import ORANGE, mask_outline
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
@@ -82,7 +82,7 @@ def draw_attention(attention: Numbers, pictures: Tensor) -> Figure:
             else:
                 axes.imshow(picture.mean(axis=2), extent=(0, width, height, 0), cmap="gray")
                 axes.imshow(maps[i], extent=(0, width, height, 0), cmap="inferno", alpha=0.65)
-                border = outline(outlined[i], width, height)
+                border = mask_outline(outlined[i], width, height)
                 axes.add_collection(LineCollection(border, colors=ORANGE, linewidths=1.4), autolim=False)
     figure.suptitle(f"Attention at the final state, as seen from: {attention['query']}", fontsize=12)
     return figure

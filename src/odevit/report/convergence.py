@@ -24,7 +24,7 @@ from odevit.analysis.settling import (
 )
 from odevit.analysis.significance import PERCENTILES, Proportion, median, quantiles
 from odevit.core.solver_config import SolverConfig
-from odevit.plotting import BLUE, GREY, ORANGE, finish, make_figure, numbers_of
+from odevit.plotting import BLUE, GREY, ORANGE, finish_figure, make_figure, nan_for_none
 from odevit.report.page import annotate, band, mark_horizon, number, of_norm, percent, share_of, span
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
@@ -249,7 +249,7 @@ def exception_numbers(study: Study, rest: MaximalExponents) -> dict[str, Any]:
 def draw_speed(speed: Numbers) -> Figure:
     """Relative speed against time: the median image and the middle 90% of them."""
     figure, (axes,) = make_figure(3.4)
-    times, median = speed["times"], numbers_of(speed["median"])
+    times, median = speed["times"], nan_for_none(speed["median"])
     style = {"color": BLUE, "linewidth": 2, "label": "median image"}
     band(axes, times, speed, "low", "median", "high", around="middle 90% of the images", **style)
     mark_horizon(axes, speed["horizon"], height=0.95)
@@ -258,7 +258,9 @@ def draw_speed(speed: Numbers) -> Figure:
     axes.set(xlabel="time t", ylabel="|dx/dt| / |x|  (1 / unit of time)", xlim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.92))
-    return finish(figure, f"Speed of the state: {median[0]:.2g} at the start, {median[-1]:.1g} at t = {times[-1]:.3g}")
+    return finish_figure(
+        figure, f"Speed of the state: {median[0]:.2g} at the start, {median[-1]:.1g} at t = {times[-1]:.3g}"
+    )
 
 
 def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
@@ -285,7 +287,7 @@ def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
     room = 0.2 * (high - low) or 1.0  # on either side of 0, for the words
     axes.set_xlim(min(low, -room), max(high, room))
     shares = [f"{percent(parts[part]['negative']['value'])} {name}" for part, name, _ in PARTS if part in parts]
-    return finish(figure, f"Negative for {', '.join(shares)}")
+    return finish_figure(figure, f"Negative for {', '.join(shares)}")
 
 
 def draw_spectrum(spectrum: Numbers, parts: Sequence[tuple[str, str, str]] = PARTS) -> Figure:
@@ -295,14 +297,14 @@ def draw_spectrum(spectrum: Numbers, parts: Sequence[tuple[str, str, str]] = PAR
     for axes, (part, name, colour) in zip(columns, parts, strict=True):
         style = {"color": colour, "marker": "o", "markersize": 5, "linewidth": 1, "alpha": 0.8}
         for values, converged in zip(spectrum[part]["values"], spectrum[part]["converged"], strict=True):
-            axes.plot(order, numbers_of(values), **style, markerfacecolor=colour if converged else "white")
+            axes.plot(order, nan_for_none(values), **style, markerfacecolor=colour if converged else "white")
         axes.axhline(0.0, color="black", linewidth=1)
         axes.set(title=name, xlabel="number of the exponent", xticks=list(order))
         axes.title.set_color(GREY)
         axes.grid(alpha=0.3)
     columns[0].set_ylabel("λ (1 / unit of time)")
     title = f"The {spectrum['k']} leading exponents of {spectrum['images']} images (hollow: not converged)"
-    return finish(figure, title)
+    return finish_figure(figure, title)
 
 
 def _certainty(rest: Numbers) -> str:

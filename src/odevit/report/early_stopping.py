@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.distill.bound_stopping import draw_tracking
-from odevit.plotting import BLUE, ORANGE, finish, make_figure
+from odevit.plotting import BLUE, ORANGE, finish_figure, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.train.callbacks import read_metrics
@@ -90,4 +90,4 @@ def draw_stop(stopping: Numbers) -> Figure:
     axes.invert_yaxis()
     axes.set(xlabel="agreement with the teacher on held-out images (%)", xlim=(0, 112))
     title = f"Stopping early saves {1 - stop / end:.0%} of the epochs and costs {late - early:.2f} points"
-    return finish(figure, title)
+    return finish_figure(figure, title)

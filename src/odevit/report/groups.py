@@ -10,7 +10,7 @@ from torch import Tensor
 from odevit.analysis.lyapunov import by_class
 from odevit.analysis.settling import MaximalExponents, along_the_path
 from odevit.analysis.significance import Proportion, correlation
-from odevit.plotting import finish, make_figure, signed
+from odevit.plotting import finish_figure, format_signed, make_figure
 from odevit.report.page import annotate
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
@@ -119,9 +119,11 @@ def draw_classes(by_class: Numbers) -> Figure:
     axes.grid(alpha=0.3)
     related = by_class["correlation"]
     result = (
-        f"r = {signed(related['r'])}, p = {related['p']:.2g}" if related else "a correlation takes three that differ"
+        f"r = {format_signed(related['r'])}, p = {related['p']:.2g}"
+        if related
+        else "a correlation takes three that differ"
     )
-    return finish(figure, f"Exponent and accuracy of {len(rows)} classes: {result}")
+    return finish_figure(figure, f"Exponent and accuracy of {len(rows)} classes: {result}")
 
 
 def _named(rows: list[Numbers], many: bool) -> list[Numbers]:

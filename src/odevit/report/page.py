@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odevit.plotting import GREY, numbers_of
+from odevit.plotting import GREY, nan_for_none
 
 
 def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str = "", **style: Any) -> None:
     """A line and the range around it, by the keys of low, middle and high; null leaves a gap."""
-    low, middle, high = (numbers_of(numbers[key]) for key in keys)
+    low, middle, high = (nan_for_none(numbers[key]) for key in keys)
     axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0, label=around)
     axes.plot(x, middle, **style)
 

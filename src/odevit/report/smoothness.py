@@ -18,7 +18,7 @@ from odevit.core.dynamics import Dynamics, Field
 from odevit.core.field import Branch, VectorField
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.vectors import norms
-from odevit.plotting import BLUE, GREEN, ORANGE, finish, make_figure, numbers_of
+from odevit.plotting import BLUE, GREEN, ORANGE, finish_figure, make_figure, nan_for_none
 from odevit.report.page import band, of_norm, share_of, small_share, span
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
@@ -195,15 +195,15 @@ def draw_lipschitz(rows: list[Numbers]) -> Figure:
     axes.set(xlabel="time t", ylabel="|df/dx| (1 / unit of time)", ylim=(0, None))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    steepness = numbers_of(row["field"]["median"] for row in rows)
+    steepness = nan_for_none(row["field"]["median"] for row in rows)
     steep = span(f"{min(steepness):.1f}", f"{max(steepness):.1f}")
-    return finish(figure, f"Lipschitz constant along the path: {steep} in the median")
+    return finish_figure(figure, f"Lipschitz constant along the path: {steep} in the median")
 
 
 def draw_radius(radius: Numbers) -> Figure:
     """The distance to another answer against the margin of the head."""
     figure, (axes,) = make_figure(3.8)
-    values, margins = (np.array(numbers_of(radius[key])) for key in ("relative", "margin"))
+    values, margins = (np.array(nan_for_none(radius[key])) for key in ("relative", "margin"))
     right = np.array(radius["right"], bool)
     for among, name, colour, marker in ((right, "answered rightly", BLUE, "o"), (~right, "wrongly", ORANGE, "X")):
         style = {"s": 34, "color": colour, "marker": marker, "alpha": 0.8, "linewidth": 0}
@@ -217,7 +217,7 @@ def draw_radius(radius: Numbers) -> Figure:
     axes.legend(frameon=False, loc="upper left")
     median = radius["quantiles"]["50%"]
     result = "no disturbance changed an answer" if median is None else f"{100 * median:.2g}% of the norm in the median"
-    return finish(figure, f"Contraction radius at the horizon: {result} ({radius['images']} images)")
+    return finish_figure(figure, f"Contraction radius at the horizon: {result} ({radius['images']} images)")
 
 
 def _attention_alone(field: Field, state: Tokens, t: float) -> tuple[Dynamics, Tokens] | None:

@@ -21,7 +21,7 @@ from odevit.analysis.sweep import (
     sweep,
 )
 from odevit.core.solver import SOLVERS, FixedStepSolver
-from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish, make_figure, signed
+from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish_figure, format_signed, make_figure
 from odevit.report.cost import ENOUGH, enough
 from odevit.report.page import annotate, mark_horizon, number, percent, span, words
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
@@ -225,7 +225,7 @@ def draw_steps(sweep: Numbers) -> Figure:
                 spot = (outcome["nfe"], max(gain(outcome), floor + 0.04 * (3 - floor)))
                 axes.plot(*spot, **{**style, "linestyle": ""}, markersize=8, markerfacecolor="white", zorder=4)
                 if gain(outcome) < floor:
-                    annotate(axes, signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
+                    annotate(axes, format_signed(gain(outcome), 0), spot, (7, -3), fontsize=9)
     star = {"color": "black", "marker": "*", "markersize": 10, "capsize": 3, "linestyle": ""}
     name = f"{accurate['solver']}, to a tolerance"
     axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)
@@ -244,7 +244,7 @@ def draw_steps(sweep: Numbers) -> Figure:
     title, group = f"Other steps and solvers against its own {percent(own['top1'])}", sweep["spreads"]["steps"]
     if group is not None:
         title += "; {:.1f} points over {} to {} steps".format(100 * group["difference"], *group["steps"])
-    return finish(figure, title)
+    return finish_figure(figure, title)
 
 
 def draw_horizons(sweep: Numbers) -> Figure:
@@ -269,7 +269,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     group = sweep["spreads"]["horizons"]
     varies = f" varies by {100 * group['difference']:.1f} points from 1x to 8x its horizon" if group else ""
-    return finish(figure, f"Accuracy along the model's own path{varies}")
+    return finish_figure(figure, f"Accuracy along the model's own path{varies}")
 
 
 def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
@@ -296,7 +296,7 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     result = "no stable step"
     if stable:
         result = span(f"{min(stable):.1f}", f"{max(stable):.1f}") + "% where the step is stable"
-    return finish(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
+    return finish_figure(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 
 def _way(outcome: Numbers) -> tuple[str, int, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from odevit.analysis.base import frozen
 from odevit.distill.distill_task import DistillTask, comparison
-from odevit.plotting import BLUE, ORANGE, finish, make_figure
+from odevit.plotting import BLUE, ORANGE, finish_figure, make_figure
 from odevit.report.early_stopping import EarlyStopping
 from odevit.report.page import annotate
 from odevit.report.section import Figures, Numbers, Progress, Provenance, Section, draw_all, measure_all, write_page
@@ -102,4 +102,4 @@ def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Se
     axes.set(ylim=(-0.6, 1.5), xlabel="integration time t")
     axes.spines["left"].set_visible(False)
     axes.tick_params(left=False)
-    return finish(figure)
+    return finish_figure(figure)

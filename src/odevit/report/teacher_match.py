@@ -16,7 +16,7 @@ from odevit.analysis.significance import Proportion, median, paired_error, quant
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
-from odevit.plotting import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish, make_figure, signed
+from odevit.plotting import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish_figure, format_signed, make_figure
 from odevit.report.page import band, percent, share_of, small_share
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
@@ -290,7 +290,9 @@ def draw_layers(by_token: Numbers) -> Figure:
         axes.legend(frameon=False, fontsize=9)
     columns[0].set(ylim=(0, None), ylabel="distance of a token, |x − h|")
     last, still = (next(iter(by_token.values()))[key][-1] for key in ("median", "standstill"))
-    return finish(figure, f"Distance at the last layer: {signed(last)}, against {signed(still)} without moving")
+    return finish_figure(
+        figure, f"Distance at the last layer: {format_signed(last)}, against {format_signed(still)} without moving"
+    )
 
 
 def draw_correctness(teacher: Numbers) -> Figure:
@@ -310,7 +312,7 @@ def draw_correctness(teacher: Numbers) -> Figure:
     panels[0].set_yticks(range(len(GROUPS)), labels=labels)
     panels[0].invert_yaxis()
     title = f"Distance to the teacher at the last layer ({teacher['token']}) by who is right; black: medians"
-    return finish(figure, title)
+    return finish_figure(figure, title)
 
 
 def draw_bins(teacher: Numbers) -> Figure:
@@ -331,7 +333,7 @@ def draw_bins(teacher: Numbers) -> Figure:
     panels[0].set(ylabel="images (%)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    return finish(figure, f"Who is right, by distance to the teacher at the last layer ({teacher['token']})")
+    return finish_figure(figure, f"Who is right, by distance to the teacher at the last layer ({teacher['token']})")
 
 
 def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from odevit.analysis.plane import Plane
 from odevit.analysis.settling import FAR
-from odevit.plotting import COLOURS, GREY, distinct, finish, make_figure
+from odevit.plotting import COLOURS, GREY, finish_figure, make_figure, unique_labels
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 from odevit.tokens import TokenLayout
@@ -118,13 +118,13 @@ def draw_plane(paths: Numbers) -> Figure:
     names = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in colours.items()]
     axes.legend(handles=[*kinds, *names], frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     _name_axes(axes, paths["explained"])
-    return finish(figure, f"{paths['images']} trajectories in the plane of largest variance ({paths['token']})")
+    return finish_figure(figure, f"{paths['images']} trajectories in the plane of largest variance ({paths['token']})")
 
 
 def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
     """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it."""
     figure, (axes,) = make_figure(5.0)
-    labels = distinct(names)
+    labels = unique_labels(names)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
         for layer, step in enumerate(meetings, start=1):
@@ -141,7 +141,7 @@ def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: S
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.margins(0.16)
     _name_axes(axes, paths.explained)
-    return finish(figure)
+    return finish_figure(figure)
 
 
 def _name_axes(axes: Any, explained: Sequence[float]) -> None:

@@ -41,10 +41,10 @@ class AdaptiveSolver(Solver):
 
     def __post_init__(self) -> None:
         rules = {
-            "rtol": real(least=0),
+            "rtol": real(minimum=0),
             "atol": real(above=0),
             "max_steps": integer(1),
-            "min_step": Expected("a fraction of the horizon in (0, 1)", real(above=0, below=1).fine),
+            "min_step": Expected("a fraction of the horizon in (0, 1)", real(above=0, below=1).accepts),
         }
         problems = validate(self, rules)
         if problems:

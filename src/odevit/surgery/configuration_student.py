@@ -14,7 +14,7 @@ from odevit.core.configuration_equation import FINEST, WIDEST, EquationConfig
 from odevit.core.depth import DEPTHS
 from odevit.core.field import VectorField
 from odevit.core.solver_config import MOST_STEPS
-from odevit.errors import LONGEST, ConfigError, Expected, integer, real, unknown_name
+from odevit.errors import MAX_TIME, ConfigError, Expected, integer, real, unknown_name
 from odevit.hf.processor import PixelStatistics
 from odevit.surgery.block_adapter import block_spec
 from odevit.surgery.vit_spec import VitSpec
@@ -95,13 +95,13 @@ class OdeStudentConfig(EquationConfig):
     rules: ClassVar[dict[str, Expected]] = {
         **EquationConfig.rules,
         "steps": integer(1, MOST_STEPS, optional=True),
-        "mlp_ratio": real(above=0, most=1024, optional=True),
+        "mlp_ratio": real(above=0, maximum=1024, optional=True),
         "hidden_size": integer(2, WIDEST, optional=True),
         "num_attention_heads": integer(1, WIDEST, optional=True),
-        "horizon": real(above=0, most=LONGEST, optional=True),
+        "horizon": real(above=0, maximum=MAX_TIME, optional=True),
         "vector_knots": Expected(
-            f"{integer(2, MOST_STEPS).wanted}, or 'blocks'",
-            lambda v: v == "blocks" or integer(2, MOST_STEPS, optional=True).fine(v),
+            f"{integer(2, MOST_STEPS).description}, or 'blocks'",
+            lambda v: v == "blocks" or integer(2, MOST_STEPS, optional=True).accepts(v),
         ),
         "registers": integer(0, FINEST),
         "positions": Expected("True, False or 'auto'", lambda v: isinstance(v, bool) or v == "auto"),

@@ -82,12 +82,12 @@ class EquilibriumDepth(Depth):
 
     rules = {  # noqa: RUF012 (a mapping of the class, like that of every depth)
         "search": Expected(f"one of {', '.join(SEARCHES)}", lambda name: name in SEARCHES),
-        "tolerance": real(above=0, most=1e-2),
+        "tolerance": real(above=0, maximum=1e-2),
         "iterations": integer(1, MOST_STEPS),
         "gradient": Expected(f"one of {', '.join(GRADIENTS)}", lambda name: name in GRADIENTS),
         "phantom_steps": integer(1, MOST_STEPS),
-        "damping": real(above=0, most=1),
-        "jacobian": real(least=0),
+        "damping": real(above=0, maximum=1),
+        "jacobian": real(minimum=0),
     }
     shares_field = True
     fixed_graph = False

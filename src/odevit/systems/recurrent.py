@@ -58,8 +58,8 @@ class RecurrentDepth(RepeatedDepth):
     rules: ClassVar[Mapping[str, Expected]] = {
         **dict.fromkeys(("prelude", "coda"), integer(0, 64)),
         "core": integer(1, 64),
-        "mean": real(least=1, most=MOST_STEPS / 10, optional=True),
-        "spread": real(least=0, most=2),
+        "mean": real(minimum=1, maximum=MOST_STEPS / 10, optional=True),
+        "spread": real(minimum=0, maximum=2),
         "backprop": integer(1, MOST_STEPS),
     }
     fixed_graph = False

@@ -16,7 +16,7 @@ from odevit.core.dynamics import Field
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import Expected, each, integer, real
+from odevit.errors import Expected, integer, list_of, real
 from odevit.systems.layered import LayeredDepth, LayerRecorder
 from odevit.systems.router import ROUTERS, RoutingStep
 from odevit.tokens import TokenLayout, Tokens, gather_tokens
@@ -52,8 +52,8 @@ class RecursionsDepth(LayeredDepth):
     rules: ClassVar[Mapping[str, Expected]] = {
         "router": Expected(" or ".join(ROUTERS), lambda value: value in ROUTERS),
         "blocks": integer(1, 64),
-        "capacities": each(real(above=0, most=1), optional=True),
-        "price": real(least=0, optional=True),
+        "capacities": list_of(real(above=0, maximum=1), optional=True),
+        "price": real(minimum=0, optional=True),
     }
 
     def __init__(

@@ -29,7 +29,7 @@ class ResidualDepth(LayeredDepth):
     rules: ClassVar[Mapping[str, Expected]] = {
         "block": Expected(f"one of {', '.join(BLOCKS)}", lambda v: isinstance(v, str) and v in BLOCKS),
         "scaling": Expected(f"one of {', '.join(SCALINGS)}", lambda v: isinstance(v, str) and v in SCALINGS),
-        "scaling_value": real(least=-1e6, most=1e6, optional=True),
+        "scaling_value": real(minimum=-1e6, maximum=1e6, optional=True),
     }
 
     @classmethod

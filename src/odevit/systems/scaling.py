@@ -114,8 +114,8 @@ class Scaling(nn.Module):
         """The equation of layer l with its learned factors."""
         if not self.is_learned:
             return dynamics
-        each = len(self.factors) // self.layers
-        own = [self.factors[(layer - 1) * each + n % each] for n in range(len(self.names))]
+        list_of = len(self.factors) // self.layers
+        own = [self.factors[(layer - 1) * list_of + n % list_of] for n in range(len(self.names))]
         return multiplied(dynamics, dict(zip(self.names, own, strict=True)))
 
     def begin(self, fields: nn.Module) -> None:

@@ -48,7 +48,7 @@ class UniversalDepth(RepeatedDepth):
 
     rules: ClassVar[Mapping[str, Expected]] = {
         "halting": BOOLEAN,
-        "ponder": real(least=0),
+        "ponder": real(minimum=0),
         "eps": real(above=0, below=1),
     }
 

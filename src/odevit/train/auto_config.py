@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.data.inspect import Facts, facts_about
+from odevit.data.loading import DataSummary, inspect_data
 from odevit.train.compose import expand_data, quoted, word
 from odevit.train.recipe import Recipe
 from odevit.train.splits import resolve_device
@@ -50,7 +50,7 @@ def auto_configure(
     if recipe.data.source == "digits" or "experiment" in given or (verb == "distill" and recipe.teacher):
         return AutoConfig(recipe, [], [])
     keys = ("validation", "split_seed", "image_column", "label_column")
-    facts = facts_about(recipe.data.source, **{key: getattr(recipe.data, key) for key in keys})
+    facts = inspect_data(recipe.data.source, **{key: getattr(recipe.data, key) for key in keys})
     kind, chosen = recipe.device.partition(":")[0], dict[str, Any]()
     device = resolve_device(kind).type if kind in ("auto", *LARGEST) else "cpu"  # any other is refused in a moment
     for choose in (by_data, batches):
@@ -59,7 +59,7 @@ def auto_configure(
     return AutoConfig(recipe, typed(chosen), lines(facts, chosen, recipe, device, verb))
 
 
-def by_data(facts: Facts, recipe: Recipe, given: Mapping[str, str], device: str, verb: str) -> dict[str, Any]:
+def by_data(facts: DataSummary, recipe: Recipe, given: Mapping[str, str], device: str, verb: str) -> dict[str, Any]:
     """A name, a model with an image size, a way to learn. Who starts from weights has a model."""
     name = re.sub(r"[^\w.-]+", "-", facts.name.rpartition("/")[2])
     many = facts.images >= MANY and device == "cuda"
@@ -85,7 +85,7 @@ def by_data(facts: Facts, recipe: Recipe, given: Mapping[str, str], device: str,
     return chosen
 
 
-def batches(facts: Facts, recipe: Recipe, *_: Any) -> dict[str, Any]:
+def batches(facts: DataSummary, recipe: Recipe, *_: Any) -> dict[str, Any]:
     """Batches that the data can fill twice, in every part of the recipe that has larger ones."""
     largest = 2 ** int(log2(max(1, facts.images // 2)))
     learning = {key: getattr(recipe, key, None) for key in ("train", "teacher_train")}
@@ -119,7 +119,7 @@ def typed(chosen: Mapping[str, Any]) -> list[str]:
     return as_words({key: quoted(value) if key == "name" else value for key, value in chosen.items()})
 
 
-def lines(facts: Facts, chosen: Mapping[str, Any], recipe: Recipe, device: str, verb: str) -> list[str]:
+def lines(facts: DataSummary, chosen: Mapping[str, Any], recipe: Recipe, device: str, verb: str) -> list[str]:
     """The facts, the choices line by line, and what would be better where there are few images."""
     said = [
         f"{facts.name}: {facts.images:,} images to train on, {facts.classes} classes, "

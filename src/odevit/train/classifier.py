@@ -12,7 +12,7 @@ from transformers import set_seed
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.depth import DEPTHS
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
-from odevit.data.class_names import numbered_as
+from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.hf.checks import loading_errors
@@ -54,7 +54,7 @@ class ClassifierTask(Task[Recipe]):
         set_seed(recipe.seed)
         self.network = make_model(recipe, settings, self.data)
         if recipe.init_from is not None:
-            self.data = numbered_as(self.data, self.network.classes, f"the head of {recipe.init_from}", NEW_HEAD)
+            self.data = align_classes(self.data, self.network.classes, f"the head of {recipe.init_from}", NEW_HEAD)
             self.network.config.update(label_names(self.data))
         self.make_batches(self.data)
         if self.network.depth.has_trajectory:

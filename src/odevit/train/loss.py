@@ -15,7 +15,7 @@ from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, Expected, real
 from odevit.solvers.penalties import PENALTIES, Penalty
 
-WEIGHT = Expected("a weight >= 0", real(least=0).fine)
+WEIGHT = Expected("a weight >= 0", real(minimum=0).accepts)
 
 
 class Penalised:

@@ -19,12 +19,12 @@ from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import MOST_STEPS
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import (
-    SHARE,
-    SOME,
+    FRACTION,
+    POSITIVE_FRACTION,
     ConfigError,
     Expected,
-    each,
     integer,
+    list_of,
     prefix_keys,
     real,
     unknown_name,
@@ -32,7 +32,7 @@ from odevit.errors import (
     writable,
 )
 from odevit.hf.presets import PRESETS
-from odevit.hub import not_there
+from odevit.hub import local_path_problem
 from odevit.solvers.penalties import PENALTIES
 from odevit.train.loss import Penalised
 
@@ -42,7 +42,7 @@ SAMPLING_KEYS = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_
 """The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
 MODEL_KEYS = ("model", "depth", "system")
 """The keys that describe a model."""
-HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).fine)
+HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).accepts)
 
 # Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
 ModelRecipe = make_dataclass(
@@ -150,25 +150,25 @@ SEED = integer(0, 2**32 - 1)  # as far as every library's generator goes
 DATA_RULES = {
     "image_size": integer(1, FINEST, optional=True),
     "validation": HELD_OUT,
-    "share": SOME,
+    "share": POSITIVE_FRACTION,
     "split_seed": SEED,
-    "resident_limit_gb": real(least=0),
+    "resident_limit_gb": real(minimum=0),
 }
 TRAIN_RULES = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), integer(1)),
-    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), real(least=0)),
-    "clip": Expected("the largest norm of the gradient, or 0 for any", real(least=0).fine),
-    "patience": Expected("0, or a number of evaluations", integer().fine),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), real(minimum=0)),
+    "clip": Expected("the largest norm of the gradient, or 0 for any", real(minimum=0).accepts),
+    "patience": Expected("0, or a number of evaluations", integer().accepts),
     "workers": integer(0, 1024),
-    "updates": Expected("0, or the number of optimiser steps", integer().fine),
-    "seconds": Expected("0, or a time in seconds", real(least=0).fine),
+    "updates": Expected("0, or the number of optimiser steps", integer().accepts),
+    "seconds": Expected("0, or a time in seconds", real(minimum=0).accepts),
     **dict.fromkeys(("compile", "capture"), Expected("true, false or auto", lambda v: v in (True, False, AUTO))),
-    **dict.fromkeys(("own", "coarse_first", "head_first"), SHARE),
-    "layer_decay": Expected("a factor in (0, 1]", SOME.fine),
-    **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", real(least=0, below=1).fine)),
-    "steps": each(integer(1, MOST_STEPS)),
-    "horizons": each(real(above=0, most=1000)),
-    "longest_step": Expected("a time, or 0 for any", real(least=0).fine),
+    **dict.fromkeys(("own", "coarse_first", "head_first"), FRACTION),
+    "layer_decay": Expected("a factor in (0, 1]", POSITIVE_FRACTION.accepts),
+    **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", real(minimum=0, below=1).accepts)),
+    "steps": list_of(integer(1, MOST_STEPS)),
+    "horizons": list_of(real(above=0, maximum=1000)),
+    "longest_step": Expected("a time, or 0 for any", real(minimum=0).accepts),
 }
 
 
@@ -276,7 +276,7 @@ class Recipe:
             *(
                 f"{key}={name!r} {problem}"
                 for key, name in (("teacher", self.teacher), ("init_from", self.init_from))
-                if name and (problem := not_there(name))
+                if name and (problem := local_path_problem(name))
             ),
         ]
         missing = [logger for logger in self.loggers if logger in LOGGERS and find_spec(logger) is None]

@@ -67,7 +67,7 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
 
     Phases are told apart by a line and their names. Only the last of them selects weights: what is best is best there.
     """
-    from odevit.plotting import BLUE, GREY, ORANGE, finish, make_figure  # matplotlib is slow to import
+    from odevit.plotting import BLUE, GREY, ORANGE, finish_figure, make_figure  # matplotlib is slow to import
 
     lines = read_metrics(metrics)
     losses = [(line["epoch"], line["loss"]) for line in lines if "loss" in line]
@@ -102,7 +102,7 @@ def draw_curves(metrics: Path, picture: Path, title: str, score: str = "validati
             axes.text(
                 epoch, height, name.replace("_", " "), transform=axes.get_xaxis_transform(), color=GREY, fontsize=8
             )
-    finish(figure, title).savefig(picture)
+    finish_figure(figure, title).savefig(picture)
 
 
 def phase_beginnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.core.image_model import ImageModel
 from odevit.data.batches import Batches, make_batches
-from odevit.data.class_names import numbered_as
+from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.data.loading import load_data
 from odevit.errors import ConfigError, one_of, with_key_prefix
@@ -75,7 +75,7 @@ def load_run_data(
     seen = statistics_of(model.image_processor)
     dataset = replace(dataset, mean=seen.mean, std=seen.std)
     remedy = "give data of the classes that the model knows with data="
-    return numbered_as(dataset, model.classes, f"the head of {os.fspath(run)}", remedy)
+    return align_classes(dataset, model.classes, f"the head of {os.fspath(run)}", remedy)
 
 
 def evaluation_batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from odevit.data.augment.boxes import random_box, random_erasing
+from odevit.data.augment.geometry import random_box, random_erasing
 
 COUNT = 2000
 U = torch.rand(5, COUNT, generator=torch.Generator().manual_seed(0))

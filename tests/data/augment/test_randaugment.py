@@ -9,7 +9,7 @@ import torch
 
 from odevit.data.augment import colour
 from odevit.data.augment.geometry import affine_matrix, warp
-from odevit.data.augment.randaugment import OPERATIONS, rand_augment
+from odevit.data.augment.policy import OPERATIONS, rand_augment
 
 IMAGES = torch.randint(0, 256, (1, 3, 9, 9), generator=torch.Generator().manual_seed(0)) / 255
 

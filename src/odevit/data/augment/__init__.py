@@ -4,11 +4,11 @@ Written by hand, not taken from a library: nothing here draws a number, waits fo
 value, so all of it compiles, can be captured in a CUDA graph, and treats a sample alike in every batch.
 """
 
-from odevit.data.augment.boxes import random_erasing as random_erasing
 from odevit.data.augment.colour import colour_jitter as colour_jitter
 from odevit.data.augment.geometry import affine_matrix as affine_matrix
 from odevit.data.augment.geometry import random_affine as random_affine
 from odevit.data.augment.geometry import random_crop as random_crop
+from odevit.data.augment.geometry import random_erasing as random_erasing
 from odevit.data.augment.geometry import random_flip as random_flip
 from odevit.data.augment.geometry import random_zoom as random_zoom
 from odevit.data.augment.geometry import warp as warp
@@ -16,4 +16,4 @@ from odevit.data.augment.mix import cutmix as cutmix
 from odevit.data.augment.mix import mixup as mixup
 from odevit.data.augment.mix import soft_targets as soft_targets
 from odevit.data.augment.policy import Augmentation as Augmentation
-from odevit.data.augment.randaugment import rand_augment as rand_augment
+from odevit.data.augment.policy import rand_augment as rand_augment

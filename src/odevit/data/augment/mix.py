@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odevit.data.augment.boxes import random_box
+from odevit.data.augment.geometry import random_box
 
 _CELLS = 2048
 _FINE = 1 << 16

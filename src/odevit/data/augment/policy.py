@@ -6,16 +6,26 @@ batch size (as long as it is even: mixing pairs neighbours), the rank, the devic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
 
-from odevit.data.augment.boxes import random_erasing
+from odevit.data.augment import colour
 from odevit.data.augment.colour import colour_jitter
-from odevit.data.augment.geometry import random_affine, random_crop, random_flip, random_zoom
+from odevit.data.augment.geometry import (
+    affine_matrix,
+    compose,
+    random_affine,
+    random_crop,
+    random_erasing,
+    random_flip,
+    random_zoom,
+    warp,
+)
 from odevit.data.augment.mix import cutmix, mixup, soft_targets, symmetric_beta
-from odevit.data.augment.randaugment import MAXIMUM, NUMBERS_PER_OPERATION, rand_augment
 from odevit.data.counter_rng import uniforms
 from odevit.errors import BOOLEAN, ConfigError, Expected, integer, real, validate
 
@@ -30,8 +40,20 @@ _ZOOM = slice(22, 26)
 _RANDAUGMENT = 32  # and all after it
 
 
+OPERATIONS = (
+    "identity", "rotate", "shear_x", "shear_y", "shift_x", "shift_y", "brightness", "contrast", "saturation",
+    "sharpness", "solarize", "posterize", "autocontrast",
+)  # fmt: skip
+"""What is drawn from, with equal chances."""
+
+MAXIMUM = 30
+NUMBERS_PER_OPERATION = 2
+_GEOMETRIC = dict(zip(range(1, 6), (math.radians(30), 0.3, 0.3, 0.45, 0.45), strict=True))
+"""The operations that move pixels, "rotate" to "shift_y", and the most each does."""
+
+
 def _at_most(most: float, wanted: str) -> Expected:
-    return Expected(wanted, lambda value: real(least=0).fine(value) and value <= most)
+    return Expected(wanted, lambda value: real(minimum=0).accepts(value) and value <= most)
 
 
 _CHANCE = _at_most(1, "a probability from 0 to 1")
@@ -39,10 +61,10 @@ _ALPHA = _at_most(16, "0 (off) or the alpha of a Beta distribution up to 16")
 _RULES = {
     "crop": Expected(
         "a whole number of pixels up to 1024, or a share of the side below 1",
-        lambda v: integer(0, 1024).fine(v) or real(above=0, below=1).fine(v),
+        lambda v: integer(0, 1024).accepts(v) or real(above=0, below=1).accepts(v),
     ),
     "flip": BOOLEAN,
-    "zoom": Expected("0 (off) or the smallest share of the area, below 1", real(least=0, below=1).fine),
+    "zoom": Expected("0 (off) or the smallest share of the area, below 1", real(minimum=0, below=1).accepts),
     "erasing": _CHANCE,
     "randaugment_ops": integer(0, 100),
     "randaugment_magnitude": _at_most(MAXIMUM, f"a number from 0 to {MAXIMUM}"),
@@ -51,7 +73,7 @@ _RULES = {
     "mixup": _ALPHA,
     "cutmix": _ALPHA,
     "mix_probability": _CHANCE,
-    "label_smoothing": real(least=0, below=1),
+    "label_smoothing": real(minimum=0, below=1),
     "repeats": integer(1, 1024),
 }
 
@@ -85,7 +107,7 @@ class Augmentation:
     label_smoothing: float = 0.0
     """Share of a target spread over all classes."""
     repeats: int = 1
-    """Differently augmented copies of a sample in a batch (see `EpochPlan`)."""
+    """Differently augmented copies of a sample in a batch (see `EpochSampler`)."""
 
     def __post_init__(self) -> None:
         problems = validate(self, _RULES)
@@ -146,3 +168,41 @@ class Augmentation:
             torch.where(is_mixed[:, None, None, None], mixed, images),
             torch.where(is_mixed[:, None], blended, targets),
         )
+
+
+def rand_augment(images: Tensor, u: Tensor, operations: int, magnitude: float) -> Tensor:
+    """`operations` random changes of `magnitude` (0..30). `u` is [2 * operations, B] in [0, 1): which, which way."""
+    if operations == 0:
+        return images
+    level = magnitude / MAXIMUM
+    chosen = (u[0 : 2 * operations : 2] * len(OPERATIONS)).floor()
+    signs = torch.where(u[1 : 2 * operations : 2] < 0.5, -1.0, 1.0)
+    matrices = [
+        # Of each operation's five parameters at most one is not zero.
+        affine_matrix(*(torch.where(choice == n, sign * (level * most), 0.0) for n, most in _GEOMETRIC.items()))
+        for choice, sign in zip(chosen, signs, strict=True)
+    ]
+    moved = ((chosen >= min(_GEOMETRIC)) & (chosen <= max(_GEOMETRIC))).any(0)
+    images = torch.where(moved[:, None, None, None], warp(images, reduce(compose, matrices)), images)
+    for choice, sign in zip(chosen, signs, strict=True):
+        images = _recolour(images, choice, sign, level)
+    return images
+
+
+def _recolour(images: Tensor, choice: Tensor, sign: Tensor, level: float) -> Tensor:
+    factor = 1 + sign * (0.9 * level)
+    threshold = torch.full_like(sign, 1 - level)
+    bits = torch.full_like(sign, 8 - round(4 * level))
+    changed = {
+        "brightness": colour.brightness(images, factor),
+        "contrast": colour.contrast(images, factor),
+        "saturation": colour.saturation(images, factor),
+        "sharpness": colour.sharpness(images, factor),
+        "solarize": colour.solarize(images, threshold),
+        "posterize": colour.posterize(images, bits),
+        "autocontrast": colour.autocontrast(images),
+    }
+    result = images
+    for name, candidate in changed.items():
+        result = torch.where((choice == OPERATIONS.index(name))[:, None, None, None], candidate, result)
+    return result
