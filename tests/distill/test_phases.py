@@ -79,7 +79,7 @@ def test_a_walk_is_measured_by_the_variance_of_the_teachers_states():
 
 
 @pytest.mark.parametrize(
-    ("way", "met"),
+    ("solver_config", "met"),
     [
         (SolverConfig("lie_trotter", 12, 12.0), {n: n for n in range(1, 13)}),
         (SolverConfig("lie_trotter", 8, 12.0), {2: 3, 4: 6, 6: 9, 8: 12}),
@@ -170,7 +170,7 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
         rates = [group["lr"] for group in self.optimizer.param_groups]
         goal = model.objective
         weights = goal.cls, goal.others, goal.pooled, goal.logits
-        seen.append((self.part.name, model.forced, goal.scale, weights, self._way(), max(rates)))
+        seen.append((self.part.name, model.forced, goal.scale, weights, self._solver_config(), max(rates)))
         return ordinary(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)
@@ -204,7 +204,7 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
 
 
 @pytest.fixture(scope="module")
-def integer(vit, tmp_path_factory):
+def whole(vit, tmp_path_factory):
     return distill_recipe(recipe(vit, out=tmp_path_factory.mktemp("whole") / "run"))
 
 

@@ -214,7 +214,7 @@ def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeyp
         monkeypatch.setattr(owner, name, counted)
 
     for module in (vit_spec, surgery, teacher_module):
-        count(module, "examine", "examined")
+        count(module, "inspect_vit", "examined")
     count(teacher_module, "load_vit", "teacher loaded")
     count(OdeStudent, "__init__", "student made")
     count(OdeStudentConfig, "problems", "configuration validated")
