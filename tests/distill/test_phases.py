@@ -166,11 +166,11 @@ def recipe(vit, **settings):
 def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path, monkeypatch):
     seen, ordinary = [], OdeViTTrainer.compute_loss
 
-    def record_states(self, model, inputs, *args, **kwargs):
+    def watched(self, model, inputs, *args, **kwargs):
         rates = [group["lr"] for group in self.optimizer.param_groups]
         goal = model.objective
         weights = goal.cls, goal.others, goal.pooled, goal.logits
-        seen.append((self.part.name, model.forced, goal.scale, weights, self._solver_config(), max(rates)))
+        seen.append((self.part.name, model.forced, goal.scale, weights, self._way(), max(rates)))
         return ordinary(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)

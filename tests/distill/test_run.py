@@ -370,7 +370,7 @@ def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypat
     """The rates are full when the head is ready, and weights that are worth keeping must not begin with them."""
     seen, ordinary = [], OdeViTTrainer.training_step
 
-    def record_states(self, *args):
+    def watched(self, *args):
         body = {name: weight.clone() for name, weight in self.network.named_parameters() if "classifier" not in name}
         seen.append((self.part.name, max(group["lr"] for group in self.optimizer.param_groups), body))
         return ordinary(self, *args)
