@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md work as printed: a new file each, and the one line that imports it."""
+"""The examples of CONTRIBUTING.md work as printed: a new file each, and the line that imports it."""
 
 import json
 import re
@@ -36,13 +36,19 @@ FILES = {path: code for path, code in BLOCKS.items() if path not in LINES}
 
 @pytest.fixture
 def example(monkeypatch):
-    """Import a file of CONTRIBUTING.md as if it stood in its place; afterwards the registries are as they were."""
+    """Import a file of CONTRIBUTING.md as a module of the package, and restore the registries afterwards.
+
+    It replaces a class of that name, so that these tests also pass once an example has been added to the package.
+    """
     all_sections()  # imports them; inside the block below they would be forgotten
     with ExitStack() as stack:
         for registry in (SOLVERS, DEPTHS, PENALTIES, SECTIONS):
             stack.enter_context(registry.restored())
 
         def run(path):
+            (name,) = re.findall(r'\.register\("(\w+)"\)', FILES[path])
+            for registry in (SOLVERS, DEPTHS, PENALTIES, SECTIONS):
+                registry._entries.pop(name, None)
             module = ModuleType("odevit." + path.removesuffix(".py").replace("/", "."))
             monkeypatch.setitem(sys.modules, module.__name__, module)
             exec(compile(FILES[path], path, "exec"), vars(module))
@@ -51,38 +57,39 @@ def example(monkeypatch):
         yield run
 
 
-def test_every_example_is_one_new_file_and_one_line():
+def test_every_example_is_one_file_and_one_import():
     assert sorted(FILES) == [
-        "depth/momentum.py",
         "objectives/excursion.py",
         "report/confidence.py",
-        "solver/kutta3.py",
+        "solvers/kutta3.py",
+        "systems/momentum.py",
     ]
     for path, code in FILES.items():
         folder, name = Path(path).parent, Path(path).stem
-        assert not (ROOT / "src/odevit" / path).exists()
         assert code.count(".register(") == 1
         for line in LINES.get(f"{folder}/__init__.py", "").splitlines():
             assert re.fullmatch(rf"from odevit\.{folder}\.{name} import (\w+) as \1", line)
     assert [len(lines.splitlines()) for lines in LINES.values()] == [1, 1, 1]
 
 
-def test_the_files_and_lines_are_enough(tmp_path):
-    """In a copy of the package with nothing else changed, importing it knows the new names, and ruff is content."""
+def test_package_with_the_examples_added_imports_and_passes_ruff(tmp_path):
+    """In a copy of the package with nothing else changed."""
     shutil.copytree(ROOT / "src/odevit", tmp_path / "odevit", ignore=shutil.ignore_patterns("__pycache__"))
     for path, code in FILES.items():
         (tmp_path / "odevit" / path).write_text(code)
     ruff, config = Path(sys.executable).with_name("ruff"), ["--config", ROOT / "pyproject.toml"]
     for path, line in LINES.items():
-        # Among the imports of the folder, where ruff puts it into their order: it must not matter what comes first.
+        # Among the imports of the folder, where ruff sorts it: the order of imports must not matter.
         file, first = tmp_path / "odevit" / path, f"from odevit.{Path(path).parent}."
-        file.write_text(file.read_text().replace(first, line + first, 1))
+        text = file.read_text()
+        file.write_text(text if line in text else text.replace(first, line + first, 1))
         subprocess.run([ruff, "check", "--fix", "--quiet", *config, file], check=True)
     code = f"""
 import odevit
-from odevit.systems import DEPTHS
+from odevit.core.depth import DEPTHS
 from odevit.report.section import SECTIONS, all_sections
-from odevit.solvers import PENALTIES, SOLVERS
+from odevit.core.solver import SOLVERS
+from odevit.solvers import PENALTIES
 from odevit.train import Recipe
 all_sections()
 assert odevit.__file__.startswith({str(tmp_path)!r})
@@ -102,29 +109,29 @@ print(recipe.train.excursion)
 
 @pytest.mark.parametrize("leak", [0.0, 1.5])
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_the_solver_converges_with_its_order(example, problem, leak):
-    example("solver/kutta3.py")
+def test_kutta3_converges_with_order_3(example, problem, leak):
+    example("solvers/kutta3.py")
     test_order.test_error_falls_with_the_order_of_the_method("kutta3", problem, leak)
     case = PROBLEMS[problem](leak)
     assert solve(case.dynamics, case.x0, solver="kutta3", steps=5).stats.nfe == 15
 
 
-def test_what_has_a_name_passes_the_tests_of_all_names(example, tmp_path):
-    example("solver/kutta3.py")
-    example("depth/momentum.py")
+def test_kutta3_and_momentum_pass_the_tests_of_the_registries(example, tmp_path):
+    example("solvers/kutta3.py")
+    example("systems/momentum.py")
     test_registry.test_every_combination("kutta3", "dot", "layer", tmp_path / "solver")
     test_registry.test_every_depth_does_what_it_says_of_itself("momentum", tmp_path / "depth")
 
 
-def test_a_model_takes_the_solver(example):
-    example("solver/kutta3.py")
+def test_model_runs_with_kutta3(example):
+    example("solvers/kutta3.py")
     output = tiny_model()(tiny_images(), solver="kutta3", steps=4)
     assert output.trajectory.ok
     assert output.stats.nfe == 12
 
 
-def test_the_depth_keeps_its_velocity(example):
-    example("depth/momentum.py")
+def test_momentum_depth_equals_the_formula_written_out(example):
+    example("systems/momentum.py")
     model = tiny_model(depth="momentum", depth_options={"momentum": 0.75}, steps=3, horizon=1.5, leak=1.0)
     x = x0 = model.embed(tiny_images())
     velocity, f = torch.zeros_like(x), model.depth.field.dynamics(x0)
@@ -136,8 +143,8 @@ def test_the_depth_keeps_its_velocity(example):
     assert (len(solution.states), len(solution.attentions)) == (4, 3)
 
 
-def test_the_depth_says_what_it_can_do(example, tmp_path):
-    example("depth/momentum.py")
+def test_momentum_depth_saves_its_option_and_refuses_solvers(example, tmp_path):
+    example("systems/momentum.py")
     pixels, still = tiny_images(), tiny_model(depth="momentum", depth_options={"momentum": 0.0}, steps=3)
     torch.testing.assert_close(still(pixels).logits, tiny_like(still, solver="euler")(pixels).logits)
     # Another depth that stands in has its defaults, here an inertia of one half.
@@ -157,8 +164,8 @@ def tiny_like(model, **settings):
     return other
 
 
-def test_the_penalty_is_accumulated(example):
-    """At constant velocity v, |x - x0|^2 = (v t)^2 at the end of each step."""
+def test_excursion_equals_the_closed_form_at_constant_velocity(example):
+    """|x - x0|^2 = (v t)^2 at the end of each step."""
     penalty = example("objectives/excursion.py").Excursion
     x0 = torch.zeros(2, 3, dtype=torch.float64)
     dynamics = Dynamics({"push": lambda x, t, _: torch.full_like(x, 0.5)}, anchor=x0)
@@ -169,7 +176,7 @@ def test_the_penalty_is_accumulated(example):
         assert cost.item() == pytest.approx(expected, rel=8 * torch.finfo(x0.dtype).eps)
 
 
-def test_a_recipe_weighs_the_penalty(example):
+def test_recipe_reads_weight_and_option_of_excursion(example):
     example("objectives/excursion.py")
     from odevit.train.compose import compose_recipe
 
@@ -180,7 +187,7 @@ def test_a_recipe_weighs_the_penalty(example):
         compose_recipe(["experiment=digits", "train.excursion=-1"]).check()
 
 
-def test_the_section_measures_and_draws(example):
+def test_confidence_section_measures_and_draws(example):
     section = example("report/confidence.py").Confidence()
     probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64)
     study = SimpleNamespace(
@@ -195,7 +202,7 @@ def test_the_section_measures_and_draws(example):
     assert [sum(bar.get_height() for bar in bars) for bars in axes.containers] == [3, 1]
 
 
-def test_the_section_is_on_the_page(example, tmp_path):
+def test_confidence_section_stands_at_its_place_on_the_page(example, tmp_path):
     """Numbers of a recorded analysis with those of the new section, written again as a page."""
     section = example("report/confidence.py").Confidence
     record = json.loads((ROOT / "records/settled-cifar10/analysis.json").read_text())
@@ -211,7 +218,7 @@ def test_the_section_is_on_the_page(example, tmp_path):
     assert '<figure id="confidence">' in page
 
 
-def test_the_map_shows_every_folder():
+def test_map_lists_every_folder():
     drawn = set(re.findall(r"^\| `(\w+)/` \|", TEXT, flags=re.M))
     package = ROOT / "src/odevit"
     assert drawn == {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
