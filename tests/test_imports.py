@@ -10,7 +10,7 @@ MODULES = {
 }
 
 ORDER = [
-    {"errors", "registry", "hub", "tokens", "version", "plotting"},
+    {"errors", "registry", "hub", "tokens", "version", "plotting", "renamed"},
     {"core"},
     {"attention", "solvers", "time_varying", "systems"},
     {"bundled"},
