@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import ViTConfig, ViTForImageClassification
 
@@ -27,8 +28,6 @@ from tests.tiny import tiny_images, tiny_model
 from tests.train.start import words
 
 LAYERS = 3
-PLAIN = {"data.augmentation.crop": 0, "data.augmentation.flip": False, "data.augmentation.mix_probability": 0}
-PLAIN |= {"data.augmentation.mixup": 0, "data.augmentation.cutmix": 0, "data.augmentation.affine": 0}
 HALVES = {"cls": 0.5, "patches": 0.0, "others": 0.5, "meeting": "exact"}
 
 
@@ -311,10 +310,6 @@ def test_states_that_are_no_numbers_are_found_before_training(vit, tmp_path):
         ({"phases.walk.ways": "[rk5:3]"}, "phases.walk.ways: 'rk5:3': unknown solver 'rk5'"),
         ({"phases.walk.ways": "[]"}, "phases.walk.ways=[]; expected at least one way"),
         ({"phases.walk.ways": "[rk4:0x]"}, "phases.walk.ways: 'rk4:0x' goes nowhere; expected at least one step"),
-        (
-            {"phases.walk.objective.attention_kl": 1, "features": "F", **PLAIN},
-            "features= keeps states and logits, no attention maps; set the weights of attention to 0",
-        ),
         ({"phases.walk.objective.scale": "size"}, "phases.walk.objective.scale='size'; expected none or state or"),
         ({"phases.forced.objective.path": "last"}, "phases.forced.forced=true starts at every layer's state"),
         ({"phases.walk.learning_rate": -1}, "phases.walk.learning_rate=-1.0; expected None or a number > 0"),
@@ -403,14 +398,28 @@ def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
     """The folders that it names are the same ones, and a name that means another folder there is another recipe."""
     (tmp_path / "a" / "more").mkdir(parents=True)
     (tmp_path / "b" / "more").mkdir(parents=True)
-    settings = {"out": tmp_path / "run", "features": "F"}
+    settings = {"out": tmp_path / "run"}
     monkeypatch.chdir(tmp_path / "a")
     RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled="more", **settings))
     monkeypatch.chdir(tmp_path / "b")
-    settings |= {"features": tmp_path / "a" / "F", "resume": True}
+    settings |= {"resume": True}
     RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled=str(tmp_path / "a" / "more"), **settings))
     with pytest.raises(ValueError, match=r"unlabelled changed; give the same settings as before, or start .* out="):
         RunFolder(tmp_path / "run").acquire(recipe(vit, unlabelled="more", **settings))
+
+
+def test_resume_ignores_removed_keys_at_their_defaults_and_refuses_other_values(vit, tmp_path):
+    folder = tmp_path / "run"
+    RunFolder(folder).acquire(recipe(vit, out=folder))
+    written = yaml.safe_load((folder / "recipe.yaml").read_text())
+    written |= {"features": "", "objective": {**written["objective"], "seen": 1.0}}
+    written["phases"]["walk"]["objective"]["seen"] = None
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(written))
+    RunFolder(folder).acquire(recipe(vit, out=folder, resume=True))
+    written["objective"]["seen"] = 0.5
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(written))
+    with pytest.raises(ValueError, match=r"objective\.seen changed"):
+        RunFolder(folder).acquire(recipe(vit, out=folder, resume=True))
 
 
 @pytest.mark.gpu

@@ -263,24 +263,6 @@ def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path,
     assert len((folder / "bound.jsonl").read_text().splitlines()) == 3
 
 
-def test_features_on_disk_give_the_same_losses_without_asking_the_teacher_again(vit, tmp_path, monkeypatch):
-    kinds = ("affine", "mixup", "cutmix", "mix_probability", "label_smoothing", "crop", "flip")
-    off = {f"data.augmentation.{name}": False if name == "flip" else 0 for name in kinds}
-    settings = {**SMALL, **off, "teacher": vit, "compare": False, "train.steps": [3], "student.steps": 3}
-    asked = losses_of(distill(out=tmp_path / "asked", **settings))
-    calls = []
-    ordinary = Teacher.forward
-
-    def counted(self, pixel_values, attentions=False):
-        calls.append(len(pixel_values))
-        return ordinary(self, pixel_values, attentions)
-
-    monkeypatch.setattr(Teacher, "forward", counted)
-    read = losses_of(distill(out=tmp_path / "kept", features=tmp_path / "features", **settings))
-    assert read == pytest.approx(asked, rel=1e-2)
-    assert calls.count(128) <= 16, "a pass to keep, alignment and scores; not one for each of the 20 training batches"
-
-
 LABELS_LATER = {"objective.cross_entropy": 1, "objective.cross_entropy_from": 0.5, "objective.unfreeze_head": True}
 
 
@@ -302,11 +284,6 @@ def test_two_processes_together_are_one(vit, tmp_path, settings):
 
 def losses_of(folder):
     return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
-
-
-def test_features_and_augmentation_exclude_each_other(vit, tmp_path):
-    with pytest.raises(ValueError, match=r"switch data\.augmentation off"):
-        distill(out=tmp_path / "run", teacher=vit, compare=False, features=tmp_path / "features", **SMALL)
 
 
 def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):

@@ -6,10 +6,7 @@ import pytest
 import torch
 from transformers import ViTImageProcessorPil
 
-from odevit.data.augment.policy import Augmentation
-from odevit.data.batches import DeviceBatches
 from odevit.data.images import DataSet, Images
-from odevit.distill.features import TeacherCache, cache_features, fingerprint
 from odevit.distill.teacher import Teacher, attention_over_layers
 from odevit.errors import ConfigError
 from odevit.surgery.surgery import get_ode_model
@@ -154,79 +151,3 @@ def test_what_is_no_teacher():
         ValueError, match=r"the data has 7 classes \(.*\), the teacher has 5 \(.*; train a head for this data first"
     ):
         Teacher(make("vit-classifier")).numbered(classes(7))
-
-
-def test_cached_features_are_those_of_the_teacher(tmp_path):
-    teacher, pixels = Teacher(make("vit-classifier")), images(batch=7)
-    batches = [{"pixel_values": part} for part in pixels.split(3)]
-    cache = cache_features(teacher, batches, tmp_path, keep=[1, 3], samples=7, dtype="float32")
-    expected = teacher(pixels)
-    assert len(cache) == 7
-    order = [6, 0, 3, 2]
-    features = TeacherCache(tmp_path, teacher)[order]
-    assert set(features.states) == {1, 3}
-    for layer, states in features.states.items():
-        torch.testing.assert_close(states, expected.states[layer][order], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(features.logits, expected.logits[order], atol=1e-5, rtol=1e-5)
-    assert cache[4].states[1].shape == (1, 17, 32)
-    assert cache[torch.tensor([1, 1])].logits.shape == (2, 5)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".npy"}
-
-
-def test_a_cache_is_kept_or_refused(tmp_path):
-    teacher, pixels = Teacher(make("vit")), images(batch=4)
-    first = cache_features(teacher, [pixels], tmp_path, samples=4)
-    assert first.index["dtype"] == "float16"
-    assert first[0].logits is None
-    torch.testing.assert_close(first[2].states[3][0], teacher.states(pixels)[3][2], atol=2e-2, rtol=1e-2)
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    cache_features(teacher, [pixels], tmp_path, samples=4)
-    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match="holds features of another teacher, other images or other layers"):
-        cache_features(teacher, [pixels + 1], tmp_path, samples=4)
-    with pytest.raises(ValueError, match="other images"):  # wherever in their row they are
-        cache_features(teacher, [pixels[:3], pixels[3:] + 1], tmp_path, samples=4)
-    other = Teacher(make("deit"))
-    assert fingerprint(other) != fingerprint(teacher)
-    with pytest.raises(ValueError, match="were made by another teacher"):
-        TeacherCache(tmp_path, other)
-    (tmp_path / "index.json").write_text(json.dumps({**first.index, "ends": [4], "odevit_version": "0.1.0"}))
-    with pytest.raises(ValueError, match=r"in the format of odevit 0\.1\.0; delete them"):
-        cache_features(teacher, [pixels], tmp_path, samples=4)
-
-
-def test_what_cannot_be_cached(tmp_path):
-    teacher, pixels = Teacher(make("vit")), images(batch=4)
-    with pytest.raises(ValueError, match=r"1,000,000 images take 2\.\d+ GB, more than limit_gb=1; keep fewer layers"):
-        cache_features(teacher, [pixels], tmp_path, keep=[1, 3], samples=1_000_000, limit_gb=1.0)
-    with pytest.raises(ValueError, match=r"keep=\[4\]; expected different numbers from 0 .* to 3"):
-        cache_features(teacher, [pixels], tmp_path, keep=[4], samples=4)
-    with pytest.raises(ValueError, match="does not say how many images it holds; pass samples=N"):
-        cache_features(teacher, [pixels], tmp_path)
-    with pytest.raises(ValueError, match="there were 4 images in the batches, expected 5"):
-        cache_features(teacher, [pixels], tmp_path, samples=5)
-    with pytest.raises(ValueError, match="there were no images in the batches, expected 5"):
-        cache_features(teacher, [], tmp_path, samples=5)
-    with pytest.raises(ValueError, match=r"has no index.json"):
-        TeacherCache(tmp_path)
-    cache = cache_features(teacher, [pixels], tmp_path, samples=4)
-    with pytest.raises(IndexError, match="expected 0 to 3"):
-        cache[4]
-
-
-def test_features_lie_in_a_home_as_any_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    cache_features(Teacher(make("vit")), [images(batch=2)], "~/features", samples=2)
-    assert len(TeacherCache("~/features")) == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"home"}
-
-
-def test_batches_that_change_are_refused(tmp_path):
-    data = Images(torch.zeros(4, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
-    options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "num_classes": 5}
-    teacher = Teacher(make("vit"))
-    change_schedule = DeviceBatches(data, 2, shuffle=True, augmentation=Augmentation(), **options)
-    with pytest.raises(ConfigError, match=r"2 problems"):
-        cache_features(teacher, change_schedule, tmp_path)
-    assert len(cache_features(teacher, DeviceBatches(data, 3, **options), tmp_path)) == 4

@@ -141,14 +141,6 @@ def test_problems_of_a_distillation_are_reported_together():
         assert part in text
 
 
-def test_replayed_steps_and_features_on_disk_exclude_each_other():
-    words = ["features=somewhere", "train.capture=true", "data.augmentation.affine=0", "data.augmentation.mixup=0"]
-    recipe = compose_distillation([*words, "data.augmentation.mix_probability=0"])
-    assert [problem for problem in recipe.problems() if "train.capture=false" in problem]
-    recipe = compose_distillation([*words[:1], *words[2:], "data.augmentation.mix_probability=0", "objective.seen=0.5"])
-    assert [problem for problem in recipe.problems() if "whole images; set objective.seen=1" in problem]
-
-
 def test_what_has_no_gradient_is_not_trained(monkeypatch):
     assert compose_recipe(["depth=equilibrium", "depth.search=broyden", "depth.gradient=phantom"]).problems() == []
     monkeypatch.setattr(DEPTHS["equilibrium"], "trainable", False)
@@ -210,9 +202,7 @@ def test_a_student_does_not_hear_of_other_trainings(word):
     assert compose_distillation(["model.hidden_size=64"]).model.hidden_size == 64, "a teacher that is trained here"
 
 
-@pytest.mark.parametrize(
-    "word", ["unlabelled=X", "features=X", "train.horizons=[2]", "phases=default", "knots=2", "student.leak=1"]
-)
+@pytest.mark.parametrize("word", ["unlabelled=X", "train.horizons=[2]", "phases=default", "knots=2", "student.leak=1"])
 def test_the_student_of_an_equation_hears_of_steps_alone(word, tmp_path):
     tiny_model().save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=rf"{word.partition('=')[0]}: .*; leave it out"):

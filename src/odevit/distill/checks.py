@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 
 from odevit.distill.objective import DistillObjective
-from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.surgery.head import linear_heads
 from odevit.surgery.modeling_student import OdeStudent
@@ -24,20 +23,6 @@ def finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
                 "check the pixel statistics in its preprocessor_config.json"
             )
     return states
-
-
-def refuse_glances(student: OdeStudent, teacher: Teacher, goals: Mapping[str, DistillObjective]) -> None:
-    """Refuse to leave patches out, in any of the phases, where one patch would then be taken for another."""
-    layout, encoder = student.teacher_layout(), student.encoder
-    if teacher.vit_spec.rotary or encoder.positions is not None or student.config.rope_theta:
-        why = "blocks of the teacher or the student are told where the patches of a whole image stand"
-    elif layout.patches.stop < len(layout):
-        why = "the teacher's head looks for registers behind the patches of a whole image"
-    else:
-        return
-    typed = by_key(goals)
-    if problems := [f"{key}.seen={goal.seen:g}: {why}; set it to 1" for key, goal in typed.items() if goal.seen < 1]:
-        raise ConfigError("the recipe", problems)
 
 
 def refuse_pooled(student: OdeStudent, goals: Mapping[str, DistillObjective]) -> None:

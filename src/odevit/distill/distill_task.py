@@ -16,9 +16,8 @@ from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.base import TaughtTask
 from odevit.distill.bound_stopping import BoundStopping
-from odevit.distill.checks import finite, refuse_glances, refuse_pooled
+from odevit.distill.checks import finite, refuse_pooled
 from odevit.distill.distillation import DistillRecipe, is_equation
-from odevit.distill.features import cache_features, has_features
 from odevit.distill.loss import Distillation
 from odevit.distill.phase import make_schedule
 from odevit.distill.step_distillation import FewerStepsTask
@@ -93,21 +92,15 @@ class DistillTask(TaughtTask):
         for module in (teacher, student):
             nn.Module.to(module, device)
         self.alignment = self._align(student.solver_config.steps)
-        features = None
-        if recipe.features:
-            if self.process.world > 1 and not has_features(recipe.features):
-                raise ValueError("features= are written by one process: run it once without torchrun, or leave it out")
-            features = cache_features(teacher, evaluation_batches(data, "train", device=device), recipe.features)
-        self.network = Distillation(student, teacher, self.alignment, recipe.objective, features)
+        self.network = Distillation(student, teacher, self.alignment, recipe.objective)
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
         held_out = self.answered("validation")
-        self.make_batches(held_out, indices=features is not None)
+        self.make_batches(held_out)
         self.sampler = self.make_sampler(student.solver_config, hold=True)
         self.phases = make_schedule(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
         self.objectives = recipe.objectives
-        refuse_glances(student, teacher, self.objectives)
         refuse_pooled(student, self.objectives)
         # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
         self.head = FrozenUntil(head_parameters(student.model) if self.trains_head else ())

@@ -12,7 +12,6 @@ from typing import Any
 from odevit.bundled import bundled_models
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.depth import DEPTHS
-from odevit.data.augment.policy import Augmentation
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import WHEN, Phase, phase_problems
@@ -25,7 +24,6 @@ from odevit.errors import (
     prefix_keys,
     real,
     validate,
-    writable,
 )
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
@@ -102,8 +100,6 @@ class DistillRecipe(Recipe):
     """How the teacher is trained when none is given; `model` then describes it."""
     unlabelled: list[str] = field(default_factory=list)
     """Folders of more images to train on: unlabelled=FOLDER,FOLDER. Agreement is measured on the data's own."""
-    features: str = ""
-    """A folder to keep the teacher's hidden states in, which then runs only once. Not with augmentation."""
     compare: bool | None = False
     """Whether the student's architecture is trained from scratch too, with labels, for as many steps; nothing: where
     the teacher is trained here as well, since only then its architecture can be."""
@@ -126,7 +122,6 @@ class DistillRecipe(Recipe):
     def problems(self) -> list[str]:
         problems = super().problems() + self.objective.problems() + self._phase_problems()
         problems += train_problems("teacher_train", self.teacher_train)
-        problems += writable("features", self.features or None, folder=True)
         problems += [f"stopping.{problem}" for problem in validate(self.stopping, STOPPING_RULES)]
         problems += choice("alignment.kind", self.alignment.kind, KINDS)
         problems += [f"alignment.{problem}" for problem in validate(self.alignment, ALIGNMENT_RULES)]
@@ -149,19 +144,11 @@ class DistillRecipe(Recipe):
             problems.append('labels= is for the student from scratch of compare=true, teacher=""; leave it out')
         if self.compare and self.teacher:
             problems.append('compare=true is for teachers that are trained here, teacher=""; compare by hand otherwise')
-        if self.features and replace(self.data.augmentation, label_smoothing=0.0) != Augmentation():
-            problems.append("features= keeps the teacher's states of fixed images; switch data.augmentation off")
         if problems:
             return problems  # weights that are no numbers cannot be compared
         goals = self.objectives.values()
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
-        if self.features and any(goal.seen < 1 for goal in goals):
-            problems.append("features= keeps the teacher's states of whole images; set objective.seen=1")
-        if self.features and any(goal.needs_attentions for goal in goals):
-            problems.append("features= keeps states and logits, no attention maps; set the weights of attention to 0")
-        if self.features and self.train.capture is True:
-            problems.append("features= are read from disk, which a replayed step cannot do; set train.capture=false")
         if self.train.capture is True and (self.objective.forced > 0 or self.objective.cross_entropy_from > 0):
             problems.append(
                 "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
@@ -188,7 +175,7 @@ class DistillRecipe(Recipe):
 
     def on(self, device: str) -> DistillRecipe:
         settled = super().on(device)
-        changes = self.features or self.objective.forced > 0 or self.objective.cross_entropy_from > 0
+        changes = self.objective.forced > 0 or self.objective.cross_entropy_from > 0
         if self.train.capture == AUTO and changes:
             settled = replace(settled, train=replace(settled.train, capture=False))
         return settled
@@ -218,7 +205,7 @@ def _unused_keys(teacher: str, own: bool) -> dict[str, str]:
     unused_keys |= dict.fromkeys(
         (f"train.{name}" for name in SAMPLING_KEYS if name != "steps"), "few steps and the teacher's own come in turns"
     )
-    return unused_keys | dict.fromkeys(("unlabelled", "features"), "it is for students of a ViT") | {"knots": student}
+    return unused_keys | dict.fromkeys(("unlabelled",), "it is for students of a ViT") | {"knots": student}
 
 
 def _spelt_out(word: str) -> str:

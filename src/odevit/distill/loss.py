@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,7 +15,6 @@ from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
 from odevit.distill.base import DistillationModule
-from odevit.distill.features import TeacherCache
 from odevit.distill.objective import TOKENS, DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.objectives.attention_matching import attention_kl, attention_l1
@@ -44,43 +42,16 @@ def meeting_error(
     return path_matching([x], [y], layout, over=over, **weights)["loss"]
 
 
-def glance(layout: TokenLayout, share: float, images: Pixels) -> tuple[Tensor, TokenLayout]:
-    """For each image the numbers of its tokens that are seen, [batch, k]: a share of the patches, and all others.
-
-    With the layout of those tokens. The numbers are drawn on the images' device, so that a replayed step draws anew.
-    """
-    patches, count = layout.patches, max(1, round(share * layout.num_patches))
-    drawn = torch.rand(len(images), layout.num_patches, device=images.device).topk(count, dim=1).indices
-    every = torch.arange(len(layout), device=images.device).expand(len(images), -1)
-    kept = torch.cat([every[:, : patches.start], drawn + patches.start, every[:, patches.stop :]], dim=1)
-    return kept, replace(layout, grid=(1, count))
-
-
 class Distillation(DistillationModule):
-    """sum over layers of the error of the student's state + that of its answer, see `DistillObjective`.
-
-    With `features`, the teacher's states and logits of every training image are read from disk; images must then not
-    be augmented.
-    """
+    """sum over layers of the error of the student's state + that of its answer, see `DistillObjective`."""
 
     student: OdeStudent
 
     def __init__(
-        self,
-        student: OdeStudent,
-        teacher: Teacher,
-        alignment: Alignment,
-        objective: DistillObjective,
-        features: TeacherCache | None = None,
+        self, student: OdeStudent, teacher: Teacher, alignment: Alignment, objective: DistillObjective
     ) -> None:
         super().__init__(student, teacher, objective)
         self.alignment = alignment
-        self.features = features
-        if features is not None and list(features.states) != list(range(teacher.num_layers + 1)):
-            raise ValueError(
-                f"the features are of the layers {list(features.states)}; expected all of them, 0 to "
-                f"{teacher.num_layers}: make them without keep="
-            )
         # How much of the training is over, and whether stretches start at the teacher's states now; set from outside
         # before a step, as the objective may be, never in forward.
         self.progress = 0.0
@@ -97,7 +68,6 @@ class Distillation(DistillationModule):
         labels: Tensor | None = None,
         *,
         solver_config: SolverConfig | None = None,
-        index: Tensor | None = None,
     ) -> BatchLoss:
         """The loss of a batch, and its weighted parts by name.
 
@@ -106,14 +76,10 @@ class Distillation(DistillationModule):
             labels: class numbers or probabilities; used only when the objective has a cross entropy.
             way: the student's own unless given. Beyond the student's own horizon the target stays the teacher's last
                 state.
-            index: which samples these are; with `features` the teacher is not run again.
         """
         goal, solver_config = self.objective, self.student.solver_config if solver_config is None else solver_config
         layout = self.student.teacher_layout(*pixel_values.shape[-2:])
-        kept = None
-        if goal.seen < 1:
-            kept, layout = glance(layout, goal.seen, pixel_values)
-        target = self._teacher_output(pixel_values, index, kept)
+        target = self.teacher(pixel_values, attentions=goal.needs_attentions)
         meetings = self.meetings(solver_config)
         held = (solver_config.steps,) if solver_config.steps > max(meetings) else ()
         weights = self._token_weights(layout)
@@ -201,18 +167,10 @@ class Distillation(DistillationModule):
         arrival = round(solver_config.steps * own / solver_config.horizon)
         if not 1 <= arrival <= solver_config.steps:
             raise ValueError(
-                f"the way ({solver_config}) ends before the student's own horizon {own:g}, where it has to meet its teacher's "
-                "last layer; go at least as far"
+                f"the solver settings ({solver_config}) end before the student's horizon {own:g}, where the teacher's "
+                "last layer is matched; expected a horizon at least as long"
             )
         return arrival
-
-    def _teacher_output(self, pixels: Pixels, index: Tensor | None, kept: Tensor | None) -> TeacherOutput:
-        """States and logits of the teacher, from disk where they were written down."""
-        if self.features is None or index is None:
-            return self.teacher(pixels, attentions=self.objective.needs_attentions, kept=kept)
-        cached = self.features[index.cpu()]
-        states = tuple(cached.states[layer].to(pixels.device) for layer in sorted(cached.states))
-        return TeacherOutput(states, None if cached.logits is None else cached.logits.to(pixels.device))
 
     def _answer_parts(self, state: Tokens, target: TeacherOutput, labels: Tensor | None) -> dict[str, Tensor]:
         """The errors of what the frozen norm, pooling and head of the original make of the last state."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odevit.errors import FRACTION, POSITIVE_FRACTION, Expected, one_of, real, validate
+from odevit.errors import FRACTION, Expected, one_of, real, validate
 from odevit.train.loss import Penalised
 
 TOKENS = ("cls", "patches", "registers", "others")
@@ -16,7 +16,6 @@ OBJECTIVE_RULES = {
     **dict.fromkeys(WEIGHTS, real(minimum=0)),
     **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", FRACTION.accepts)),
     "temperature": real(above=0, maximum=1e6),
-    "seen": Expected("a share of the patches in (0, 1]", POSITIVE_FRACTION.accepts),
 }
 
 
@@ -60,9 +59,6 @@ class DistillObjective(Penalised):
     """Fraction of training after which it counts."""
     unfreeze_head: bool = False
     """Whether the head is trained as well, from then on."""
-    seen: float = 1.0
-    """Share of the patches that teacher and student both look at, drawn anew for every image; CLS and registers are
-    always there. Fewer cost less, and an image is never the same twice."""
     forced: float = 0.0
     """Initial fraction of training in which every stretch starts at the teacher's own state."""
 

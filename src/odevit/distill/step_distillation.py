@@ -88,13 +88,11 @@ class FewerStepsTask(TaughtTask):
                 **{name: value for name, value in asked.items() if value is not None}
             )
         if not solver_config.is_fixed:
-            raise ConfigError(
-                "the student",
-                [
-                    f"student.steps={solver_config.steps} was asked of {solver_config.name}, which chooses its steps itself; give a solver "
-                    "of fixed steps, such as student.solver=heun"
-                ],
+            problem = (
+                f"student.steps={solver_config.steps} was asked of {solver_config.name}, which chooses its steps itself; "
+                "give a solver of fixed steps, such as student.solver=heun"
             )
+            raise ConfigError("the student", [problem])
         student.config.update({"steps": solver_config.steps, "solver": solver_config.name, "grid": solver_config.grid})
         student.depth.solver_config = solver_config
         if recipe.train.checkpointing:

@@ -121,26 +121,17 @@ class Teacher(nn.Module):
         return data if own is None else replace(data, mean=own.mean, std=own.std)
 
     @torch.no_grad()
-    def forward(self, pixel_values: Pixels, attentions: bool = False, kept: Tensor | None = None) -> TeacherOutput:
-        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps.
-
-        With `kept`, [batch, k], only the tokens with these numbers enter its blocks.
-        """
+    def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
+        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps."""
         # Without gradients, but no inference mode: a student's loss keeps these tensors for its backward pass.
         if attentions and not isinstance(self.model, PreTrainedModel):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
         asked = {"output_attentions": True} if attentions else {}
-        where = self.vit_spec.locator
-        # Picked first, then watched: the states are those of the tokens that were kept.
-        with (
-            where.select_tokens(self.model, kept),
-            where.record_states(self.model) as trail,
-            _written_out(self.model, attentions),
-        ):
+        with self.vit_spec.locator.record_states(self.model) as trace, _written_out(self.model, attentions):
             output = self.model(pixel_values, **asked)
         answer = parse_output(self.model, output)
         maps = self._maps(output) if attentions else None
-        return TeacherOutput(tuple(trail.states), answer.logits, answer.pooled, maps)
+        return TeacherOutput(tuple(trace.states), answer.logits, answer.pooled, maps)
 
     def states(self, pixel_values: Pixels) -> tuple[Tokens, ...]:
         """h_0, ..., h_L."""

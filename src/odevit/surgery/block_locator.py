@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.core.solution import SaveAt, Solution
 from odevit.systems.stacked import StackedDepth
-from odevit.tokens import AttentionMap, Tokens, gather_tokens
+from odevit.tokens import AttentionMap, Tokens
 
 
 @dataclass
@@ -51,25 +51,6 @@ class BlockLocator(ABC):
             for handle in self._watch(model, trace):
                 hooks.callback(handle.remove)
             yield trace
-
-    @contextmanager
-    def select_tokens(self, model: nn.Module, kept: Tensor | None) -> Iterator[None]:
-        """A context in which only the tokens with these numbers, [batch, k], enter the blocks; all, without any."""
-        if kept is None:
-            yield
-            return
-        numbers = kept
-
-        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            if args:
-                return (gather_tokens(args[0], numbers), *args[1:]), kwargs
-            return args, kwargs | {"hidden_states": gather_tokens(kwargs["hidden_states"], numbers)}
-
-        handle = self.entrance(model).register_forward_pre_hook(before, with_kwargs=True)
-        try:
-            yield
-        finally:
-            handle.remove()
 
     @abstractmethod
     def entrance(self, model: nn.Module) -> nn.Module:

@@ -30,6 +30,8 @@ LEGACY = (
 """What versions without a manifest wrote; nothing is ever added here."""
 
 
+REMOVED = {"features": "", "seen": 1.0}
+"""Keys of recipes that older versions wrote, with the values at which they had no effect."""
 ASIDE = ".replaced"
 """Where a run that is being replaced waits until the new one has weights to offer."""
 
@@ -147,6 +149,10 @@ class RunFolder:
         earlier = _flat(with_absolute_paths(read_recipe(self.path)))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
         # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
+        for key in {*earlier} - {*now}:
+            name = key.rpartition(".")[2]
+            if name in REMOVED and earlier[key] in (None, REMOVED[name]):
+                earlier.pop(key)
         changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
         if changed:
             raise ValueError(
@@ -186,8 +192,6 @@ def with_absolute_paths(content: dict[str, Any]) -> dict[str, Any]:
     whole: dict[str, Any] = {key: _absolute(content[key]) for key in ("teacher", "init_from") if key in content}
     if "unlabelled" in content:
         whole["unlabelled"] = [*map(_absolute, content["unlabelled"])]
-    if content.get("features"):  # a folder that may not be there yet
-        whole["features"] = str(Path(content["features"]).expanduser().resolve())
     return content | whole
 
 
