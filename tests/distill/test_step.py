@@ -86,7 +86,7 @@ def test_the_step_of_arrival_is_read_off_the_way():
 
 
 def test_a_way_that_ends_before_the_last_layer_is_refused():
-    with pytest.raises(ValueError, match=r"ends before the student's own horizon 3.*go at least as far"):
+    with pytest.raises(ValueError, match=r"end before the student's horizon 3.*expected a horizon at least as long"):
         made()(tiny_images(), solver_config=SolverConfig("lie_trotter", 6, 1.5))
 
 

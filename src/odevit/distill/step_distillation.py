@@ -89,8 +89,8 @@ class FewerStepsTask(TaughtTask):
             )
         if not solver_config.is_fixed:
             problem = (
-                f"student.steps={solver_config.steps} was asked of {solver_config.name}, which chooses its steps itself; "
-                "give a solver of fixed steps, such as student.solver=heun"
+                f"student.steps={solver_config.steps} was asked of {solver_config.name}, which chooses its steps "
+                "itself; give a solver of fixed steps, such as student.solver=heun"
             )
             raise ConfigError("the student", [problem])
         student.config.update({"steps": solver_config.steps, "solver": solver_config.name, "grid": solver_config.grid})

@@ -146,13 +146,9 @@ class RunFolder:
                 "or start again with overwrite=true"
             )
         free = {"out", "resume", "overwrite", "device", "loggers", "data.skip_unreadable"}
-        earlier = _flat(with_absolute_paths(read_recipe(self.path)))
+        earlier = _flat(_without_removed(with_absolute_paths(read_recipe(self.path))))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
         # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
-        for key in {*earlier} - {*now}:
-            name = key.rpartition(".")[2]
-            if name in REMOVED and earlier[key] in (None, REMOVED[name]):
-                earlier.pop(key)
         changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
         if changed:
             raise ValueError(
@@ -218,6 +214,15 @@ def _content(recipe: Recipe) -> dict[str, Any]:
 
 def _given(value: Any) -> Any:
     return {k: _given(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+
+def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe of an older version without the keys that are gone, where they had no effect."""
+    return {
+        key: _without_removed(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in REMOVED or value not in (None, REMOVED[key])
+    }
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
