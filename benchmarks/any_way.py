@@ -48,12 +48,12 @@ def ways_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
     if which == "coarse":
         return [own, *(own.replace(solver, steps) for solver, counts in TOO_FEW.items() for steps in counts)]
     within = [own.replace(solver, steps) for solver, counts in STEPS.items() for steps in counts]
-    beyond = [own.replace(solver).times(stretch) for solver in STRETCHED for stretch in STRETCHES]
+    beyond = [own.replace(solver).stretched(stretch) for solver in STRETCHED for stretch in STRETCHES]
     if which == "few":
         within = [own.replace(solver, min(counts)) for solver, counts in STEPS.items()] + [
             own.replace(steps=max(STEPS[own.name]))
         ]
-        beyond = [own.times(2), own.times(8)]
+        beyond = [own.stretched(2), own.stretched(8)]
     return list(dict.fromkeys([own, *within, *beyond]))
 
 

@@ -67,7 +67,7 @@ def equilibria(model: ImageModel, batches: Any) -> dict[str, Any]:
         pixels, labels = batch["pixel_values"], batch["labels"]
         images += len(labels)
         for name, solver_config in ways.items():
-            far = model.ask(pixels, solver_config.times(FAR))[0].argmax(-1)
+            far = model.ask(pixels, solver_config.stretched(FAR))[0].argmax(-1)
             logits, solution = model.ask(pixels, solver_config, depth="equilibrium")
             assert solution.evaluations is not None  # an equilibrium counts them for every image
             answer = logits.argmax(-1)

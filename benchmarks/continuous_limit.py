@@ -25,8 +25,7 @@ from torch import Tensor
 from odevit import OdeViTForImageClassification
 from odevit.cli import main as command
 from odevit.core.field import Branch, VectorField
-from odevit.core.mlp import Mlp
-from odevit.core.projection import spectral_
+from odevit.core.layers import Mlp, spectral_
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, PINK, finish_figure, make_figure

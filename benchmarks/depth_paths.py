@@ -90,7 +90,7 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
         states = torch.stack(states_of(model, pixels)).flatten(2)
         beyond = states[-1:]
         if model.depth.has_trajectory and model.solver_config.is_fixed:
-            further = model.ask(pixels, model.solver_config.times(FURTHER), save="all")[1].states
+            further = model.ask(pixels, model.solver_config.stretched(FURTHER), save="all")[1].states
             beyond = torch.stack(further[model.solver_config.steps :]).flatten(2)
     points = states.flatten(0, 1)
     middle = points.mean(dim=0)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from odevit.analysis.fitted_grid import fit_grid
-from odevit.core.solver import FixedStepSolver, make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.base import FixedStepSolver
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.loading import load
 from odevit.plotting import finish_figure, make_figure
 from odevit.train.evaluate import evaluate_batches
@@ -56,7 +56,7 @@ def measure(asked: Iterable[tuple[SolverConfig, str | None, Any]], batches: Any)
     rows = []
     for solver_config, stop, model in asked:
         score = evaluate_batches(model, batches, solver_config=solver_config, stop=stop)
-        row = {**solver_config.numbers(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
+        row = {**solver_config.to_dict(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
         rows.append(row if stop is None else {**row, "stop": stop})
     return rows
 
@@ -91,7 +91,7 @@ def main() -> None:
         "command": "python -m benchmarks.evaluations " + " ".join(Path(word).name for word in sys.argv[1:]),
         "data": data.name,
         "images": images,
-        "own": model.solver_config.numbers(),
+        "own": model.solver_config.to_dict(),
         "curves": measured,
         "device": device_name(place),
         "versions": versions(),

@@ -63,7 +63,7 @@ def other_ways(own: SolverConfig) -> dict[str, SolverConfig]:
         "two thirds of the steps": own.replace(steps=max(1, round(own.steps * 2 / 3))),
         "twice the steps": own.replace(steps=2 * own.steps),
         "RK4": own.replace("rk4"),
-        "twice the horizon": own.times(2),
+        "twice the horizon": own.stretched(2),
     }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from odevit import load
-from odevit.core.projection import Projection
+from odevit.core.layers import Projection
 from odevit.train.record import versions
 
 

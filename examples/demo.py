@@ -36,7 +36,7 @@ def main() -> None:
         "Euler": model.solver_config.replace(solver="euler", steps=24),
         "RK4": model.solver_config.replace(solver="rk4", steps=24),
         "adaptive": model.solver_config.replace(solver="dopri5"),
-        "8 x the horizon": model.solver_config.times(8),
+        "8 x the horizon": model.solver_config.stretched(8),
     }
     equation = "dx/dt = G(x) + F(x) - (x - x0)"
     print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, integrated in seven ways:\n")

@@ -28,8 +28,8 @@ def main() -> None:
             for n in (own.steps // 2, own.steps, 2 * own.steps, 8 * own.steps)
         },
         f"rk4, {2 * own.steps} steps": own.replace(solver="rk4", steps=2 * own.steps),
-        "twice the horizon": own.times(2),
-        "8 x the horizon": own.times(8),
+        "twice the horizon": own.stretched(2),
+        "8 x the horizon": own.stretched(8),
     }
     data = load_run_data(run, None, student)
     batches = list(evaluation_batches(data, "test", mean=student.config.image_mean, std=student.config.image_std))

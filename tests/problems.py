@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def test_a_pipeline_names_one_of_its_hundred_classes(folder):
 def test_it_rests_after_its_horizon(folder, picture):
     student = load(folder)
     once, twice, far = (
-        student.ask(picture, student.solver_config.times(stretch))[0].softmax(-1) for stretch in (1, 2, 8)
+        student.ask(picture, student.solver_config.stretched(stretch))[0].softmax(-1) for stretch in (1, 2, 8)
     )
     assert torch.equal(twice, far)
     # Not the first class: of a disc no student is sure, and between two that are near a little of the fade decides.

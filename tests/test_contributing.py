@@ -13,11 +13,9 @@ import pytest
 import torch
 
 from odevit import OdeViTForImageClassification
-from odevit.core.depth import DEPTHS
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import DEPTHS, SOLVERS, Dynamics
 from odevit.core.solution import SaveAt
 from odevit.core.solve import solve
-from odevit.core.solver import SOLVERS
 from odevit.errors import ConfigError
 from odevit.report.section import SECTIONS, all_sections, draw_all, to_builtins, write_page
 from odevit.solvers.penalties import PENALTIES
@@ -86,9 +84,9 @@ def test_package_with_the_examples_added_imports_and_passes_ruff(tmp_path):
         subprocess.run([ruff, "check", "--fix", "--quiet", *config, file], check=True)
     code = f"""
 import odevit
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS
 from odevit.report.section import SECTIONS, all_sections
-from odevit.core.solver import SOLVERS
+from odevit.core.base import SOLVERS
 from odevit.solvers import PENALTIES
 from odevit.train import Recipe
 all_sections()

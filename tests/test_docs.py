@@ -12,7 +12,7 @@ from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from odevit.bundled import bundled_models
 from odevit.cli import main, verb_of
 from odevit.cli.recipes import RecipeVerb
-from odevit.core.solver import SOLVERS
+from odevit.core.base import SOLVERS
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.report import convergence as coming_to_rest
 from odevit.report import smoothness

@@ -5,6 +5,8 @@ image -> embed -> x(0) -> Depth(field, solver) -> x(T) -> norm, head -> logits
 
 # What has a name registers itself when its package is imported.
 from odevit import attention as attention
+from odevit import deprecated as deprecated
+from odevit import hf as hf
 from odevit import objectives as objectives
 from odevit import solvers as solvers
 from odevit import systems as systems
@@ -32,3 +34,9 @@ from odevit.surgery.surgery import get_ode_model as get_ode_model
 from odevit.version import __version__ as __version__
 
 register_auto_classes()
+
+
+def __getattr__(name: str) -> object:
+    from odevit.deprecated import renamed_in_package
+
+    return renamed_in_package(name)

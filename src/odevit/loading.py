@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from odevit.bundled import bundled_models, register_bundled_names
+from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.errors import shortened

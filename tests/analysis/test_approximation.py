@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from odevit.analysis.approximation import approximation_error
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.field import VectorField
-from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.errors import ConfigError
 from tests.problems import slope
 

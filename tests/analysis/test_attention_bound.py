@@ -5,9 +5,8 @@ import torch
 
 from odevit.analysis import lipschitz
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
-from odevit.attention.kinds import DotProductAttention
-from odevit.core.attention import ATTENTIONS
-from odevit.core.dynamics import Dynamics
+from odevit.core.attention import ATTENTIONS, DotProductAttention
+from odevit.core.base import Dynamics
 from odevit.core.field import VectorField
 from odevit.objectives.jasmin import g
 

@@ -5,8 +5,8 @@ import torch
 
 from odevit.analysis.fitted_grid import fit_grid
 from odevit.analysis.guidance import guided
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.solve import solve
-from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
 from tests.tiny import tiny_images, tiny_model

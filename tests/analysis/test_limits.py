@@ -13,7 +13,7 @@ from odevit.analysis.limits import (
     strictest,
 )
 from odevit.analysis.sweep import Outcome
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.runge_kutta import RK4, Euler, Heun, Midpoint
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig

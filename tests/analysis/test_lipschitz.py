@@ -6,9 +6,9 @@ import torch
 from odevit.analysis.base import differentiable_dynamics, jacobian
 from odevit.analysis.lipschitz import local_lipschitz
 from odevit.core.attention import ATTENTIONS
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.field import VectorField
-from odevit.core.norm import NORMS
+from odevit.core.layers import NORMS
 
 
 def test_a_linear_field_has_its_spectral_norm():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from odevit.analysis.attention import attention_over_time, attention_path, rollout
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.solution import SaveAt
 from odevit.core.solver_config import SolverConfig
 from odevit.surgery.configuration_student import OdeStudentConfig

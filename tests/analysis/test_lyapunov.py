@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from odevit.analysis.lyapunov import by_class, divergence_step, lyapunov_spectrum, lyapunov_time, maximal_exponent
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.errors import ConfigError
 
 LORENZ = 0.9056

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from odevit.analysis.sweep import accurate_config, grid_configs, horizon_configs, solver_configs, step_configs, sweep
-from odevit.core.dynamics import Dynamics, Field
-from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.base import SOLVERS, Dynamics, Field, FixedStepSolver
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.solvers.adaptive import Dopri5
 from tests.report.small import images
 from tests.tiny import tiny_model
@@ -94,7 +93,7 @@ def test_an_outcome_is_what_its_way_gives():
         assert outcome.top1 == pytest.approx((answer == labels).double().mean().item())
         assert outcome.agreement == pytest.approx((answer == own).double().mean().item())
         assert torch.equal(outcome.right, answer == labels)
-        assert outcome.to_dict().items() >= {**outcome.solver_config.numbers(), "images": 9, "stable": None}.items()
+        assert outcome.to_dict().items() >= {**outcome.solver_config.to_dict(), "images": 9, "stable": None}.items()
     assert outcomes[1].agreement == 1.0
     assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.solver_config.solver).evaluations(2), 1]
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from odevit.attention.kinds import CosineAttention, DotProductAttention, L2Attention
-from odevit.core.attention import ATTENTIONS
+from odevit.attention.variants import CosineAttention, L2Attention
+from odevit.core.attention import ATTENTIONS, DotProductAttention
 
 DIM, HEADS = 12, 3
 D = DIM // HEADS

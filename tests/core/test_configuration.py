@@ -3,7 +3,7 @@
 import pytest
 
 from odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS
 from odevit.errors import ConfigError
 from tests.tiny import tiny_config
 

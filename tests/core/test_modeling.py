@@ -5,7 +5,7 @@ import torch
 
 from odevit import OdeViTForImageClassification, OdeViTModel, SaveAt
 from odevit.core.field import VectorField
-from odevit.core.projection import Projection
+from odevit.core.layers import Projection
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.core.norm import NORMS, CenterNorm
+from odevit.core.layers import NORMS, CenterNorm
 
 
 def test_center_norm_is_linear_with_spectral_norm_d_over_d_minus_one():

@@ -7,9 +7,10 @@ from transformers import DINOv3ViTConfig
 from transformers.activations import ACT2FN
 from transformers.models.dinov3_vit.modeling_dinov3_vit import DINOv3ViTRopePositionEmbedding, apply_rotary_pos_emb
 
-from odevit.attention.rotary import Rotary, rotated
+from odevit.attention.rotary import Rotary
+from odevit.core.attention import rotated
 from odevit.core.field import VectorField
-from odevit.core.mlp import ACTIVATIONS, Mlp
+from odevit.core.layers import ACTIVATIONS, Mlp
 from odevit.core.solution import SaveAt
 from odevit.core.solve import solve
 from odevit.objectives.bounds import dot_product

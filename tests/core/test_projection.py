@@ -9,7 +9,7 @@ from torch import nn
 
 from odevit.core.attention import ATTENTIONS
 from odevit.core.field import VectorField
-from odevit.core.projection import Projection
+from odevit.core.layers import Projection
 from tests.tiny import tiny_images, tiny_model
 
 KINDS = sorted(ATTENTIONS)

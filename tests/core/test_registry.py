@@ -7,11 +7,10 @@ import torch
 
 from odevit import OdeViTForImageClassification, export_program
 from odevit.core.attention import ATTENTIONS
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS, SOLVERS, FixedStepSolver
 from odevit.core.embedding import TOKENIZERS
-from odevit.core.norm import NORMS
+from odevit.core.layers import NORMS
 from odevit.core.pooling import POOLINGS
-from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.errors import ConfigError
 from odevit.solvers.early_exit import STOPS
 from tests.tiny import tiny_images, tiny_model

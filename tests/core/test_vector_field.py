@@ -5,8 +5,7 @@ import torch
 
 from odevit.core.attention import ATTENTIONS
 from odevit.core.field import VectorField
-from odevit.core.norm import NORMS
-from odevit.core.projection import spectral_
+from odevit.core.layers import NORMS, spectral_
 from odevit.core.solve import solve
 
 

@@ -139,7 +139,7 @@ def test_parts_take_what_a_phase_does_not_say_from_the_training():
 
 def test_the_best_weights_are_judged_by_their_own_way_the_coarsest_and_one_that_does_not_split():
     own = SolverConfig("lie_trotter", 12, 12.0)
-    ways = [own, own.replace(steps=8), own.times(1.5), own.replace("rk4"), own.replace("euler", 36)]
+    ways = [own, own.replace(steps=8), own.stretched(1.5), own.replace("rk4"), own.replace("euler", 36)]
     assert evaluation_configs(ways, own) == (own, own.replace(steps=8), own.replace("rk4"))
     assert evaluation_configs([own], own) == (own,)
 

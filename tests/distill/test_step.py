@@ -82,7 +82,9 @@ def test_the_step_of_arrival_is_read_off_the_way():
     states = network.student.states(images, steps=9, horizon=4.5, save=[2, 4, 6, 9]).states
     layers = network.teacher.states(images)
     expected = path_matching(states, [*layers[1:], layers[-1]], network.teacher.layout(images), patches=1.0)["loss"]
-    torch.testing.assert_close(network(images, solver_config=network.student.solver_config.times(1.5)).loss, expected)
+    torch.testing.assert_close(
+        network(images, solver_config=network.student.solver_config.stretched(1.5)).loss, expected
+    )
 
 
 def test_a_way_that_ends_before_the_last_layer_is_refused():
@@ -210,7 +212,7 @@ def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
     """Norm and pooling of the original, over the variance from image to image; the path does not count."""
     goal = DistillObjective(cls=0.0, patches=0.0, pooled=2.0, logits=0.0)
     network, images = made(goal), tiny_images()
-    solver_config = network.student.solver_config.times(1.5)
+    solver_config = network.student.solver_config.stretched(1.5)
     encoder = network.student.model.odevit
     ours, theirs = (
         encoder.pooling(encoder.norm(state), network.student.teacher_layout())

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from odevit.analysis.perturbation import KINDS
-from odevit.core.solver import SOLVERS
+from odevit.core.base import SOLVERS
 from odevit.explorer.drawings import DRAWINGS
 from odevit.explorer.url_state import MOST_STEPS, View, read_query
 

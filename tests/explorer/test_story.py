@@ -67,7 +67,7 @@ def test_attention_is_the_mean_over_heads_of_the_same_trajectory():
     model, image = tiny_model(steps=3), picture()
     story = tell(model, image, "noise")
     pixels = model.image_processor(image, return_tensors="pt")["pixel_values"]
-    path = attention_over_time(model, pixels, model.solver_config.times(2))
+    path = attention_over_time(model, pixels, model.solver_config.stretched(2))
     assert story.times == path.times
     torch.testing.assert_close(story.attention, path.heads[:, 0].mean(1))
     assert story.query == path.query

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoBackbone, UperNetConfig, UperNetForSemanticSegmentation
 
 from odevit import OdeViTBackbone, OdeViTForImageClassification
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS
 from tests.hf.family import close, pictures
 from tests.tiny import tiny_config, tiny_model
 
@@ -16,11 +16,11 @@ def test_backbone_stages_are_times(settings, tmp_path):
     model, images = tiny_model(steps=4, **settings), pictures()
     model.save_pretrained(tmp_path)
     backbone = OdeViTBackbone.from_pretrained(tmp_path, out_features=["stem", "stage1", "stage4"]).eval()
-    found, followed = backbone(images), model.odevit(images, save=[0, 1, 4])
+    found, with_trajectory = backbone(images), model.odevit(images, save=[0, 1, 4])
     assert backbone.channels == [32, 32, 32]
     assert found.hidden_states is None
     patches = model.layout().patches
-    for stage, state in zip(found.feature_maps, followed.trajectory.states, strict=True):
+    for stage, state in zip(found.feature_maps, with_trajectory.trajectory.states, strict=True):
         assert stage.shape == (3, 32, 4, 4)
         close(stage.flatten(2).transpose(1, 2), model.odevit.norm(state)[:, patches])
     everything = backbone(images, output_hidden_states=True)

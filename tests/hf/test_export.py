@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from odevit import export_onnx, export_program, load
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, FixedStepSolver
 from tests.tiny import tiny_images, tiny_model
 
 FIXED = [name for name in SOLVERS if issubclass(SOLVERS[name], FixedStepSolver)]

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from odevit import OdeViTForImageClassification, OdeViTModel, __version__, get_ode_model
-from odevit.core.projection import Projection
+from odevit.core.layers import Projection
 from tests.tiny import tiny_images, tiny_model
 
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")

@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 
-from odevit.attention.kinds import DotProductAttention
-from odevit.core.attention import ATTENTIONS
+from odevit.core.attention import ATTENTIONS, DotProductAttention
 from odevit.core.solve import solve
 from odevit.objectives.bounds import approximation_bound, curvature, weight_bound
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.objectives.settling import Settling

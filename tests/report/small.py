@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.report.study import Sample, Sizes
 from tests.tiny import tiny_model
 

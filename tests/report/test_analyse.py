@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from odevit.core.modeling_odevit import OdeViTForImageClassification
-from odevit.core.solver import make_solver
+from odevit.core.solver_config import make_solver
 from odevit.loading import load
 from odevit.report.analysis import analyze
 from odevit.report.section import SECTIONS, all_sections, write_page

@@ -6,13 +6,11 @@ import math
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.exponential import phi
 from odevit.core.field import VectorField
-from odevit.core.grid import GRIDS, edges
 from odevit.core.solve import solve
-from odevit.core.solver import make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.solver_config import GRIDS, SolverConfig, edges, make_solver
 from odevit.solvers.multistep import adams_weights
 from tests.problems import PROBLEMS, slope
 
@@ -91,7 +89,7 @@ def test_a_grid_leads_from_one_end_to_the_other(grid):
     assert (times[0], times[-1], len(times)) == (1.0, -2.0, 8)
     assert all(late < early for early, late in itertools.pairwise(times))
     solver_config = SolverConfig("heun", 7, 3.0, grid)
-    assert solver_config.replace(steps=9).grid == solver_config.times(2).grid == grid
+    assert solver_config.replace(steps=9).grid == solver_config.stretched(2).grid == grid
 
 
 def test_penalties_and_saved_times_follow_the_grid():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics, Fade
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 from odevit.core.solve import solve
-from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
+from odevit.core.solver_config import make_solver
+from odevit.time_varying.fade import Fade
 from tests.problems import PROBLEMS, slope
 
 FIXED = [name for name in SOLVERS if issubclass(SOLVERS[name], FixedStepSolver)]

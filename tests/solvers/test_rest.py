@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics
-from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
+from odevit.core.solver_config import make_solver
 
 FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolver)]
 

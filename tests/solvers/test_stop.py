@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.solve import solve
 from odevit.solvers.early_exit import BoundStop, CosineStop, EntropyStop, KlStop, StopState, VelocityStop, make_stop
 

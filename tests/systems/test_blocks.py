@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig

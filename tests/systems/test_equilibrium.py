@@ -6,7 +6,7 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
 from odevit import OdeViTForImageClassification
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.field import VectorField
 from odevit.core.ode_depth import OdeDepth
 from odevit.core.solver_config import SolverConfig

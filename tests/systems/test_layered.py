@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from odevit import OdeViTForImageClassification
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS
 from odevit.core.solution import SaveAt
 from odevit.errors import ConfigError, integer
-from odevit.systems.layered import Walk
+from odevit.systems.layered import LayerRecorder
 from odevit.systems.stacked import StackedDepth
 from odevit.train.compose import compose_recipe
 from tests.tiny import tiny_images, tiny_model
@@ -82,7 +82,7 @@ def test_what_a_depth_costs_is_added_to_the_loss_in_training_alone():
 def test_a_walk_keeps_what_was_asked_for():
     model, images = tiny_model(depth="stacked", steps=3), tiny_images()
     x0 = model.embed(images)
-    walk = Walk(x0, 3, SaveAt(steps=(0, 2), attentions=True), {})
+    walk = LayerRecorder(x0, 3, SaveAt(steps=(0, 2), attentions=True), {})
     x = x0
     for number, layer in enumerate(model.depth.layers, start=1):
         x = walk.reach(number, walk.through(layer, x))

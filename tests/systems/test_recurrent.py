@@ -8,7 +8,7 @@ import torch
 from odevit.core.solution import SaveAt
 from odevit.errors import ConfigError
 from odevit.solvers.early_exit import STOPS, Stop
-from odevit.systems.layered import Walk
+from odevit.systems.layered import LayerRecorder
 from tests.tiny import tiny_images, tiny_model
 
 
@@ -29,7 +29,7 @@ def carried_on(depth, s, e, steps):
 
 def through(blocks, x):
     for block in blocks:
-        x = block(x, Walk(x, 1, SaveAt(), {}), 1)
+        x = block(x, LayerRecorder(x, 1, SaveAt(), {}), 1)
     return x
 
 

@@ -65,8 +65,8 @@ def test_it_has_an_equation_to_analyse_or_says_why_not(model, tmp_path):
         with pytest.raises(ValueError, match=rf"depth='ode' was asked of .*{why}"):
             load(tmp_path, depth="ode")
         return
-    followed = load(tmp_path, depth="ode")
-    assert followed.depth.describe() == followed.field.describe()
+    with_trajectory = load(tmp_path, depth="ode")
+    assert with_trajectory.depth.describe() == with_trajectory.field.describe()
 
 
 @pytest.mark.parametrize("options", [{"scaling": "layerscale"}, {"block": "rk2_gated"}, {"rank": 2}], ids=str)

@@ -10,13 +10,14 @@ import torch
 from torch._dynamo.utils import counters
 
 from odevit.core.attention import ATTENTIONS
-from odevit.core.dynamics import Fade
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.explorer.catalog import KEPT
+from odevit.time_varying.fade import Fade
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knot_schedule import KnotSchedule
-from odevit.time_varying.knots import KEPT, KnottedField
+from odevit.time_varying.knots import KnottedField
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.train.runner import compile_field
 from tests.problems import slope

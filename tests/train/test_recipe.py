@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
 from odevit.distill.alignment import Alignment
 from odevit.distill.distill_task import part_recipe
 from odevit.distill.distillation import compose_distillation

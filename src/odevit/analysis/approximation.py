@@ -9,8 +9,9 @@ from torch import Tensor
 
 from odevit.analysis.base import differentiable_dynamics
 from odevit.analysis.lipschitz import Estimate, local_lipschitz
+from odevit.core.base import FixedStepSolver, Solver
 from odevit.core.solve import Equation, solve
-from odevit.core.solver import FixedStepSolver, Solver, make_solver
+from odevit.core.solver_config import make_solver
 from odevit.errors import DURATION, ConfigError, integer
 from odevit.objectives.bounds import approximation_bound, curvature, dot_product, weight_bound
 from odevit.objectives.vectors import norms

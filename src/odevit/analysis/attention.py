@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from odevit.analysis.base import frozen
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics, Solver
 from odevit.core.image_model import ImageModel
-from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
 from odevit.tokens import AttentionMap, Pixels, TokenLayout, Tokens
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.solve import Equation, dynamics_of
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odevit.analysis.base import frozen
-from odevit.core.dynamics import AttentionHook
+from odevit.core.base import AttentionHook
 from odevit.core.image_model import ImageModel
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from odevit.analysis.base import differentiable_dynamics, jacobian
 from odevit.analysis.sweep import Outcome
-from odevit.core.dynamics import Field
+from odevit.core.base import Field
 from odevit.core.runge_kutta import RungeKutta, Tableau
 from odevit.core.solve import solve
-from odevit.core.solver import make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.objectives.vectors import norms, random_normal, units
 from odevit.solvers.adaptive import AdaptiveSolver
 from odevit.solvers.multistep import Multistep

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from odevit.analysis.base import differentiable_dynamics
 from odevit.analysis.significance import standard_error
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field, FixedStepSolver, Solver
 from odevit.core.solve import Equation
-from odevit.core.solver import FixedStepSolver, Solver, make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.errors import DURATION, ConfigError, integer, real
 from odevit.objectives.vectors import norms, random_normal, units
 from odevit.tokens import Tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent, with_fixed_steps
 from odevit.analysis.significance import Proportion, standard_error
-from odevit.core.dynamics import Field
+from odevit.core.base import Field
 from odevit.core.image_model import ImageModel
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
@@ -92,7 +92,7 @@ class MaximalExponents:
 @torch.no_grad()
 def integrate_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
     """x(8 T), the steps of a way (the model's own unless given) carried on to `FAR` horizons."""
-    return model.depth(x0, (solver_config or model.solver_config).times(FAR)).state
+    return model.depth(x0, (solver_config or model.solver_config).stretched(FAR)).state
 
 
 def measure_exponents(
@@ -216,7 +216,7 @@ class MotionType:
 @torch.no_grad()
 def classify_motion(model: ImageModel, state: Tokens, x0: Tokens, t: float) -> list[MotionType]:
     """Carry trajectories on from x(t) for `WINDOW` horizons in the model's own steps, and say what each does."""
-    solver_config = model.solver_config.times(WINDOW)
+    solver_config = model.solver_config.stretched(WINDOW)
     dynamics = model.field.dynamics(x0)
     solution = solve(
         dynamics,

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from odevit.analysis.settling import FAR
 from odevit.analysis.significance import Proportion
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.image_model import ImageModel
 from odevit.core.solution import Solution
-from odevit.core.solver import SOLVERS, FixedStepSolver, make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.systems.equilibrium import EquilibriumDepth
 from odevit.tokens import Logits, Tokens
 
@@ -55,7 +55,7 @@ class Outcome:
     def to_dict(self) -> dict[str, float | str | bool | None]:
         """Everything except the answers to the single images."""
         return {
-            **self.solver_config.numbers(),
+            **self.solver_config.to_dict(),
             **{k: v for k, v in vars(self).items() if k not in ("solver_config", "right")},
         }
 
@@ -67,7 +67,7 @@ def step_configs(own: SolverConfig) -> list[SolverConfig]:
 
 def horizon_configs(own: SolverConfig, stretches: Sequence[float] = STRETCHES) -> list[SolverConfig]:
     """The model's own steps carried on beyond its horizon."""
-    return list(dict.fromkeys(own.times(stretch) for stretch in stretches))
+    return list(dict.fromkeys(own.stretched(stretch) for stretch in stretches))
 
 
 def solver_configs(own: SolverConfig) -> list[SolverConfig]:
@@ -163,7 +163,7 @@ def _travel(model: ImageModel, x0: Tokens, ways: Sequence[SolverConfig]) -> Iter
         return
     solution = model.depth(x0, longest, save=ends)
     # A solve that gave up has not reached its end; what it did reach is no answer.
-    states, spent = (dict(zip(ends, kept, strict=False)) for kept in (solution.states, solution.spent))
+    states, spent = dict(zip(ends, solution.states, strict=False)), dict(zip(ends, solution.spent, strict=False))
     lost = torch.full_like(x0, torch.nan)
     for solver_config in ways:
         yield solver_config, states.get(solver_config.steps, lost), spent.get(solver_config.steps, solution.stats.nfe)
@@ -204,7 +204,7 @@ def three_depths(model: ImageModel, x0: Tokens) -> dict[str, DepthResult]:
     own = model.solver_config
     accurate, fixed = ("dopri5", own.solver) if own.is_fixed else (own.solver, "exponential_euler")
     equation = model.depth(x0, own.replace(solver=accurate, steps=1))
-    recurrence = model.depth(x0, own.replace(solver=fixed).times(FAR))
+    recurrence = model.depth(x0, own.replace(solver=fixed).stretched(FAR))
     if model.field.autonomous_from == math.inf:
         rest = replace(recurrence, failure="What moves for ever has no rest point.")
     else:  # around the field as it is: no copy of its weights

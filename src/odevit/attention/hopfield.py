@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from odevit.core.attention import ATTENTIONS, Attention, attend
-from odevit.core.dynamics import AttentionHook
-from odevit.core.projection import Projection, matrix_of
+from odevit.core.base import AttentionHook
+from odevit.core.layers import Projection, matrix_of
 from odevit.errors import BOOLEAN, integer, real
 from odevit.tokens import AttentionMap, Heads, Tokens
 
@@ -56,27 +56,26 @@ class HopfieldAttention(Attention):
         self.q_proj = Projection(dim, dim, bias=False)
         self.k_proj = Projection(dim, dim, bias=False)
         self.updates, self.flow = updates, flow
-        self.can_hide = not flow  # keys that follow hear of every query
+        self.supports_token_mask = not flow  # then keys depend on every query
         self.beta = self.head_dim**-0.5 if beta is None else beta
 
     def forward(
-        self, x: Tokens, gate: Tensor | None = None, observer: AttentionHook | None = None, stored: Tokens | None = None
+        self, x: Tokens, mask: Tensor | None = None, hook: AttentionHook | None = None, stored: Tokens | None = None
     ) -> Tokens:
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x if stored is None else stored))
         for _ in range(self.updates - 1):
-            # Whoever observes may want forward derivatives, which the fused kernel does not have.
-            q = attend(q, k, k, scale=self.beta, gate=gate, fused=self.fused and observer is None)
+            # A hook may be there for forward derivatives, which the fused kernel does not have.
+            q = attend(q, k, k, scale=self.beta, mask=mask, fused=self.fused and hook is None)
         if not self.flow:
-            return self.merge(self.attend(q, k, k, scale=self.beta, gate=gate, observer=observer)) @ matrix_of(
-                self.q_proj, x
-            )
+            mixed = attend(q, k, k, scale=self.beta, mask=mask, hook=hook, fused=self.fused)
+            return self.merge(mixed) @ matrix_of(self.q_proj, x)
         maps: list[AttentionMap] = []
-        mixed = self.attend(q, k, k, scale=self.beta, gate=gate, observer=maps.append)
-        if observer is not None:
-            observer(maps[0])
-        weights = maps[0] if gate is None else maps[0] * gate
-        followed = weights.transpose(-2, -1).to(q.dtype) @ q
-        return self.merge(mixed) @ matrix_of(self.q_proj, x) + self.merge(followed) @ matrix_of(self.k_proj, x)
+        mixed = attend(q, k, k, scale=self.beta, mask=mask, hook=maps.append)
+        if hook is not None:
+            hook(maps[0])
+        weights = maps[0] if mask is None else maps[0] * mask
+        with_trajectory = weights.transpose(-2, -1).to(q.dtype) @ q
+        return self.merge(mixed) @ matrix_of(self.q_proj, x) + self.merge(with_trajectory) @ matrix_of(self.k_proj, x)
 
     def energy(self, x: Tokens, stored: Tokens) -> Tensor:
         """E(x) = -1/beta sum_h sum_i logsumexp_j(beta q_i^h . k_j^h), per sample."""

@@ -1,4 +1,4 @@
-"""q_p -> R(2 pi f y_p, 2 pi f x_p) q_p: where a patch stands, as a rotation of its queries and keys."""
+"""q_p -> R(2 pi f y_p, 2 pi f x_p) q_p: the position of a patch as a rotation of its queries and keys."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from odevit.tokens import Heads, TokenLayout
-
-Rotation = tuple[Tensor, Tensor]
-"""cos and sin of every token's angles, [token, head_dim]."""
+from odevit.core.attention import Rotation
+from odevit.core.base import HOOKS
+from odevit.tokens import TokenLayout
 
 
+@HOOKS.register("rotary")
 @dataclass(frozen=True)
 class Rotary:
     """Angles 2 pi c f_j, f_j = theta^{-4j/d}, j < d/4, for the coordinates c = y, x in [-1, 1] of a patch's centre.
 
-    As DINOv3 has it (Simeoni et al. 2025): the first quarter of a head turns with y, the second with x, each channel
-    together with the one half a head further. Other tokens than patches do not turn.
+    As in DINOv3 (Simeoni et al. 2025): the first quarter of a head is rotated by y, the second by x, each channel
+    together with the one half a head further. Other tokens than patches are not rotated.
 
-    A field is handed tokens and no image, so the grid of patches is told from their number: that of `layout`, or else
-    a square.
+    A field gets tokens and no image, so the grid of patches follows from their number: that of `layout`, or a square.
 
     Args:
         theta: the base of the frequencies.
@@ -36,7 +34,7 @@ class Rotary:
     def rotation(self, tokens: int, head_dim: int, device: torch.device) -> Rotation:
         """The rotations of this many tokens."""
         layout = self.layout.fitted(tokens)
-        # In single precision whatever the field has: half of it cannot tell the angles of distant patches apart.
+        # In single precision: half precision cannot distinguish the angles of distant patches.
         exponents = torch.arange(head_dim // 4, dtype=torch.float32, device=device) * (4 / head_dim)
         centres = [
             2.0 * (torch.arange(count, dtype=torch.float32, device=device) + 0.5) / count - 1.0 for count in layout.grid
@@ -45,10 +43,3 @@ class Rotary:
         angles = (2.0 * math.pi * coordinates[:, :, None] / self.theta**exponents).flatten(1, 2).tile(2)
         around = (0, 0, layout.patches.start, tokens - layout.patches.stop)
         return F.pad(angles.cos(), around, value=1.0), F.pad(angles.sin(), around)
-
-
-def rotated(heads: Heads, rotation: Rotation) -> Heads:
-    """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of every head."""
-    cos, sin = (table.to(heads.dtype) for table in rotation)
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat([-second, first], dim=-1) * sin

@@ -140,7 +140,7 @@ def evaluate(
     results = []
     for solver_config, criterion in product(ways, criteria):
         score = evaluate_batches(model, batches, solver_config=solver_config, stop=criterion or None)
-        results.append(Evaluation(**(solver_config or model.solver_config).numbers(), score=score, stop=criterion))
+        results.append(Evaluation(**(solver_config or model.solver_config).to_dict(), score=score, stop=criterion))
     if out is not None:
         report = {
             "model": os.fspath(run),

@@ -9,9 +9,8 @@ import torch
 from odevit.bundled import bundled_models
 from odevit.cli.parser import Command
 from odevit.core.attention import ATTENTIONS
-from odevit.core.depth import DEPTHS
-from odevit.core.norm import NORMS
-from odevit.core.solver import SOLVERS
+from odevit.core.base import DEPTHS, SOLVERS
+from odevit.core.layers import NORMS
 from odevit.hf.presets import PARAMETERS
 from odevit.train.record import versions
 

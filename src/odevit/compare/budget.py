@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from odevit.core.configuration_equation import WIDEST
+from odevit.core.configuration import WIDEST
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.modeling_odevit import OdeViTForImageClassification
 

@@ -1,21 +1,22 @@
-"""The one description of a model; saved as config.json with the version of the library."""
+"""The one description of an image classifier, saved as config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
-from odevit.core.configuration_equation import FINEST, WIDEST, EquationConfig
+from transformers.backbone_utils import BackboneConfigMixin
+
+from odevit.core.base import DEPTHS, HOOKS
+from odevit.core.configuration import FINEST, WIDEST, OdeConfig
 from odevit.core.embedding import TOKENIZERS
-from odevit.core.norm import NORMS
+from odevit.core.layers import NORMS
 from odevit.core.pooling import POOLINGS
-from odevit.core.stages import StagedConfig
 from odevit.errors import BOOLEAN, MAX_TIME, PROBABILITY, Expected, integer, list_of, real, validate
-from odevit.hf.presets import PRESETS
 
 
-class OdeViTConfig(StagedConfig):
-    """Everything that defines an ODE-ViT. The defaults are our own small model with an attractor.
+class OdeViTConfig(BackboneConfigMixin, OdeConfig):
+    """Everything that defines an ODE-ViT. The defaults are a small model with a leak.
 
     Args:
         embedding_dropout: probability of the dropout on the embedded image.
@@ -30,8 +31,8 @@ class OdeViTConfig(StagedConfig):
         initializer_range: standard deviation of everything that is not initialised spectrally.
         image_mean, image_std: pixel statistics the model was trained with, for the image processor.
 
-    The arguments of the equation are those of `EquationConfig`; `out_features` and `out_indices` choose what a backbone
-    gives, see `StagedConfig`.
+    The settings of the equation are those of `OdeConfig`. `out_features` and `out_indices` choose the states that a
+    backbone returns: "stem" is x(0), "stage1", ..., "stageN" are the states after the steps; x(T) unless given.
     """
 
     model_type = "odevit"
@@ -60,14 +61,14 @@ class OdeViTConfig(StagedConfig):
     image_std: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
 
     choices: ClassVar[dict[str, Collection[str]]] = {
-        **EquationConfig.choices,
+        **OdeConfig.choices,
         "tokenizer": TOKENIZERS,
         "pooling": POOLINGS,
         "init": ("spectral", "normal"),
     }
     rules: ClassVar[dict[str, Expected]] = {
-        **EquationConfig.rules,
-        "hidden_size": integer(2, WIDEST),  # the norm of a single channel says nothing
+        **OdeConfig.rules,
+        "hidden_size": integer(2, WIDEST),  # the norm of one channel is constant
         "num_attention_heads": integer(1, WIDEST),
         **dict.fromkeys(("image_size", "patch_size"), integer(1, FINEST)),
         "num_channels": integer(1, 1024),
@@ -81,10 +82,16 @@ class OdeViTConfig(StagedConfig):
         "image_std": list_of(real(above=0)),
     }
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        features, indices = kwargs.pop("out_features", None), kwargs.pop("out_indices", None)
+        super().__post_init__(**kwargs)
+        if features is not None or indices is not None:
+            self.set_output_features_output_indices(features, indices)
+
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> OdeViTConfig:
-        """A named configuration, see `PRESETS`; keyword arguments replace parts of it."""
-        return cls(**{**PRESETS[name], **overrides})
+        """A named configuration, see `odevit.hf.presets`; keyword arguments replace parts of it."""
+        return cls(**{**HOOKS["preset"](name), **overrides})
 
     @classmethod
     def from_dict(cls, config_dict: Mapping[str, Any], **kwargs: Any) -> Any:
@@ -102,7 +109,7 @@ class OdeViTConfig(StagedConfig):
         if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
             problems.append(f"final_norm: {problem}")
         if problems:
-            return problems  # what follows computes with these numbers
+            return problems  # what follows computes with these values
 
         problems = self.head_problems()
         if self.vector_blend is not None and self.vector_knots is None:
@@ -121,3 +128,61 @@ class OdeViTConfig(StagedConfig):
             problems.append("register_positions=True, but num_register_tokens=0; set one of the two")
         channels = Expected(f"{self.num_channels} numbers, one per channel", lambda v: len(v) == self.num_channels)
         return problems + validate(self, {"image_mean": channels, "image_std": channels})
+
+    @property
+    def stage_names(self) -> list[str]:
+        """What can be asked of a backbone; a depth that keeps no states has two stages."""
+        kind = DEPTHS[self.depth]
+        stages = self.steps if kind.has_trajectory or kind.keeps_states else 1
+        return ["stem", *(f"stage{number}" for number in range(1, stages + 1))]
+
+    @property
+    def stage_times(self) -> list[float]:
+        """The times of the stages, or the numbers of the layers of a depth without an equation."""
+        if DEPTHS[self.depth].has_trajectory:
+            return self.solver_config.edges
+        return [float(number) for number in range(len(self.stage_names))]
+
+    def stages_at(self, times: Iterable[float]) -> list[str]:
+        """The names of the stages x(t): `out_features=config.stages_at([2, 4, 6])`."""
+        known, wanted = dict(zip(self.stage_times, self.stage_names, strict=True)), list(times)
+        nearest = [min(known, key=lambda stage, t=t: abs(stage - t)) for t in wanted]  # type: ignore[misc]
+        if missing := [t for t, stage in zip(wanted, nearest, strict=True) if abs(stage - t) > 1e-6 * max(known)]:
+            raise ValueError(
+                f"no stage stands at t = {', '.join(f'{t:g}' for t in missing)}; expected some of "
+                f"{', '.join(f'{stage:.4g}' for stage in known)}, or take other steps"
+            )
+        return [known[stage] for stage in nearest]
+
+    # What is not chosen stays open, so that x(T) is the last stage of however many steps there are.
+
+    def set_output_features_output_indices(self, out_features: list[str] | None, out_indices: Any) -> None:
+        self._out_features, self._out_indices = out_features, None if out_indices is None else list(out_indices)
+        self.verify_out_features_out_indices()
+
+    @property
+    def _out_indices(self) -> list[int]:
+        names, chosen = self.stage_names, self.__dict__.get("_stages", {})
+        if chosen.get("out_indices") is not None:
+            return list(chosen["out_indices"])
+        return [names.index(name) for name in chosen.get("out_features") or names[-1:]]
+
+    @_out_indices.setter
+    def _out_indices(self, indices: list[int] | None) -> None:
+        self.__dict__.setdefault("_stages", {})["out_indices"] = indices
+
+    @property
+    def _out_features(self) -> list[str]:
+        names, chosen = self.stage_names, self.__dict__.get("_stages", {})
+        if chosen.get("out_features") is not None:
+            return list(chosen["out_features"])
+        given = chosen.get("out_indices")
+        return names[-1:] if given is None else [names[index] for index in given if -len(names) <= index < len(names)]
+
+    @_out_features.setter
+    def _out_features(self, features: list[str] | None) -> None:
+        self.__dict__.setdefault("_stages", {})["out_features"] = features
+
+    def to_dict(self) -> dict[str, Any]:
+        values = OdeConfig.to_dict(self)  # the mixin would write names of its own
+        return values | {name: given for name, given in values.pop("_stages", {}).items() if given is not None}

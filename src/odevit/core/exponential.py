@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 
 
 def phi(k: int, z: float) -> float:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from odevit.attention.rotary import Rotary, Rotation
-from odevit.core.attention import ATTENTIONS, Attention
-from odevit.core.dynamics import AttentionHook, Component, Dynamics, Fade, Field
-from odevit.core.mlp import Mlp
-from odevit.core.norm import NORMS, TimeAddition, TimeModulation
+from odevit.core.attention import ATTENTIONS, Attention, Positions, Rotation
+from odevit.core.base import AttentionHook, Component, Dynamics, Field
+from odevit.core.layers import NORMS, Mlp, TimeAddition, TimeModulation
 from odevit.tokens import AttentionMap, Tokens, gather_tokens
 
 TIME_ADDED = "add"
 Masks = tuple[Tensor | Rotation | None, ...]
-"""What a branch is handed at every evaluation of one trajectory: its masks and its rotary positions."""
+"""What a branch is given at every evaluation of one trajectory: its masks and its rotary positions."""
+
+
+class Fading(Protocol):
+    """What stops a velocity after the horizon, see `odevit.time_varying.fade`."""
+
+    end: float
+
+    def __call__(self, dynamics: Dynamics) -> Dynamics: ...
 
 
 class VectorField(Field):
     """dx/dt = G(n_1(x)) + F(n_2(x)) - leak (x - x0).
 
-    G is attention, F an MLP, n_1 and n_2 norms. The weights do not depend on t: the field is autonomous unless
+    G is attention, F an MLP, n_1 and n_2 norms. The weights do not depend on t: the field is autonomous unless it is
     `time_conditioned`. With leak > 0 and a norm that bounds the forcing, every trajectory stays within
     |forcing| / leak of its image x0 and can come to rest.
 
@@ -33,17 +39,17 @@ class VectorField(Field):
         heads: number of attention heads; divides `dim`.
         mlp_ratio: hidden width of F over `dim`.
         attention: name of G, see `ATTENTIONS`.
-        attention_options: what only that kind of G knows, by name.
+        attention_options: options of that kind of G, by name.
         norm: name of the norms, see `NORMS`.
         leak: pull towards the start of the trajectory.
-        fade: how the velocity ends after the horizon; None leaves it on.
+        fade: how the velocity falls to 0 after the horizon; None leaves it on.
         bias: whether projections have one.
         activation: s in F, see `ACTIVATIONS`.
         gated: whether a second projection gates the hidden units of F.
         qk_norm: whether queries and keys pass a norm of the kind `norm`, head by head.
         rotary: positions as rotations of queries and keys; like `qk_norm` for attention by dot product or angle.
         residual_scale: start value of a learned per-channel factor on each component; None leaves it out.
-        time_conditioned: whether the norms are scaled and shifted by functions of t; "add": get x + t e instead.
+        time_conditioned: whether the norms are scaled and shifted by functions of t; "add": the input is x + t e.
         attention_dropout, dropout, output_dropout, drop_path: probabilities of the attention weights, the hidden units
             of F, the outputs of both components, a whole component; each draws one mask per trajectory.
     """
@@ -58,12 +64,12 @@ class VectorField(Field):
         attention_options: Mapping[str, Any] | None = None,
         norm: str = "layer",
         leak: float = 0.0,
-        fade: Fade | None = None,
+        fade: Fading | None = None,
         bias: bool = False,
         activation: str = "gelu",
         gated: bool = False,
         qk_norm: bool = False,
-        rotary: Rotary | None = None,
+        rotary: Positions | None = None,
         residual_scale: float | None = None,
         time_conditioned: bool | str = False,
         attention_dropout: float = 0.0,
@@ -72,9 +78,7 @@ class VectorField(Field):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.dim = dim
-        self.leak = leak
-        self.fade = fade
+        self.dim, self.leak, self.fade = dim, leak, fade
         if time_conditioned:
             self.autonomous_from = math.inf
         elif fade is not None:
@@ -82,13 +86,13 @@ class VectorField(Field):
 
         shared: Any = {"residual_scale": residual_scale, "time_conditioned": time_conditioned}
         shared |= {"output_dropout": output_dropout, "drop_path": drop_path}
-        # Only what is asked for: a kind of attention need not know of either.
+        # Only what is asked for: a kind of attention need not have these arguments.
         options: Any = ({"qk_norm": norm} if qk_norm else {}) | ({} if rotary is None else {"rotary": rotary})
         options |= attention_options or {}
         mixer = ATTENTIONS[attention](dim, heads, bias, **options)
         mixing = Branch(dim, mixer, norm, dropout=attention_dropout, **shared)
-        within = Branch(dim, Mlp(dim, mlp_ratio, bias, activation, gated), norm, dropout=dropout, **shared)
-        self.components = nn.ModuleDict({"attention": mixing, "mlp": within})
+        mlp = Branch(dim, Mlp(dim, mlp_ratio, bias, activation, gated), norm, dropout=dropout, **shared)
+        self.components = nn.ModuleDict({"attention": mixing, "mlp": mlp})
 
     @property
     def attention(self) -> Attention:
@@ -100,44 +104,42 @@ class VectorField(Field):
         return cast("Iterable[tuple[str, Branch]]", self.components.items())
 
     @property
-    def can_hide(self) -> bool:
-        """Whether a trajectory may have tokens that nobody sees; attention weights have no place for two masks."""
+    def supports_token_mask(self) -> bool:
+        """Whether tokens can be masked out; dropout of attention weights takes the place of the token mask."""
         dropped = self.training and cast(Branch, self.components["attention"]).dropout > 0.0
-        return self.attention.can_hide and not dropped
+        return self.attention.supports_token_mask and not dropped
 
-    def dynamics(self, x0: Tokens, kept: Tensor | None = None, seen: Tensor | None = None) -> Dynamics:
+    def dynamics(self, x0: Tokens, token_indices: Tensor | None = None, token_mask: Tensor | None = None) -> Dynamics:
         """The equation of the trajectory that starts at `x0`, with its dropout masks drawn.
 
-        `kept` [batch, k] makes it that of these tokens alone, each of which stands where it stood among all. Those that
-        are not `seen` [batch, k] only fill up the batch: they change no other token.
+        `token_indices` [batch, k] makes it the equation of these tokens alone, with the positions that they have among
+        all. Tokens with `token_mask` [batch, k] False only fill up the batch: they change no other token.
         """
-        anchor = x0 if kept is None else gather_tokens(x0, kept)
+        anchor = x0 if token_indices is None else gather_tokens(x0, token_indices)
         components = {}
         for name, branch in self.branches():
-            rotation = branch.rotation(x0)
-            if kept is not None and rotation is not None:
-                # [token, channel] -> [batch, 1, k, channel]: every sample keeps other tokens, all its heads the same.
-                rotation = rotation[0][kept].unsqueeze(1), rotation[1][kept].unsqueeze(1)
-            components[name] = branch.component(branch.draw_masks(anchor, rotation, seen))
-        return Dynamics(components, anchor=anchor, leak=self.leak, fade=self.fade)
+            masks = branch.draw_masks(anchor, branch.rotation(x0, token_indices), token_mask)
+            components[name] = branch.component(masks)
+        dynamics = Dynamics(components, anchor=anchor, leak=self.leak)
+        return dynamics if self.fade is None else self.fade(dynamics)
 
     def at(self, t: float) -> VectorField:
         return self
 
     def describe(self, state: str = "x") -> str:
         formula = f"dx/dt = G({state}) + F({state})" + (f" - {self.leak:g} (x - x0)" if self.leak else "")
-        return formula if self.fade is None else f"{formula}, fading after t = {self.fade.horizon:g} until it rests"
+        return formula if self.fade is None else f"{formula}, {self.fade}"
 
 
 class Branch(nn.Module):
     """v = alpha * mask * f(n(x)), f attention or an MLP, with an optional time modulation of n(x).
 
-    `dropout` is the probability of the mask inside f, `output_dropout` of that on its result, `drop_path` that a
-    sample does without this component on its trajectory; the other arguments are those of `VectorField`.
+    `dropout` is the probability of the mask inside f, `output_dropout` that of the mask on its output, `drop_path` that
+    of leaving this component out of a sample's trajectory; the other arguments are those of `VectorField`.
     """
 
     compiled: Callable[..., tuple[Tokens, list[AttentionMap]]] | None = None
-    """What `compile` has made of `_watched`; it takes the branch as its first argument."""
+    """The compiled `_with_maps`; it takes the branch as its first argument."""
 
     def __init__(
         self,
@@ -167,70 +169,69 @@ class Branch(nn.Module):
         self,
         x: Tokens,
         t: float,
-        observer: AttentionHook | None = None,
-        gate: Tensor | None = None,
-        output_gate: Tensor | None = None,
+        hook: AttentionHook | None = None,
+        mask: Tensor | None = None,
+        output_mask: Tensor | None = None,
         rotation: Rotation | None = None,
     ) -> Tokens:
         y = self.norm(x if self.time_added is None else self.time_added(x, t))
         if self.time is not None:
             y = self.time(y, t)
-        velocity = self.body(y, gate, observer, *(() if rotation is None else (rotation,)))
+        velocity = self.body(y, mask, hook, *(() if rotation is None else (rotation,)))
         if self.residual_scale is not None:
             velocity = self.residual_scale * velocity
-        if output_gate is not None:
-            velocity = velocity * output_gate
+        if output_mask is not None:
+            velocity = velocity * output_mask
         return velocity
 
     def compile(self, **options: Any) -> None:
         """Compile `forward` as a function of the branch: copies of it with other weights run what was compiled."""
-        self.compiled = torch.compile(type(self)._watched, **options)
+        self.compiled = torch.compile(type(self)._with_maps, **options)
 
-    def _watched(self, x: Tokens, t: float, watching: bool, *masks: Any) -> tuple[Tokens, list[AttentionMap]]:
-        """`forward`, and its attention maps if they are watched: there is no observer here to compile for."""
+    def _with_maps(self, x: Tokens, t: float, wanted: bool, *masks: Any) -> tuple[Tokens, list[AttentionMap]]:
+        """`forward` and, if wanted, its attention maps: a hook could not be compiled."""
         maps: list[AttentionMap] = []
-        return self.forward(x, t, maps.append if watching else None, *masks), maps
+        return self.forward(x, t, maps.append if wanted else None, *masks), maps
 
-    def __call__(self, x: Tokens, t: float, observer: AttentionHook | None = None, *masks: Any) -> Tokens:
+    def __call__(self, x: Tokens, t: float, hook: AttentionHook | None = None, *masks: Any) -> Tokens:
         if self.compiled is None:
-            # Where the weights are spread over devices, the state stays on its own.
-            return super().__call__(x, t, observer, *masks).to(x.device)
-        velocity, maps = self.compiled(self, x, t, observer is not None, *masks)
+            # With weights on several devices, the state stays on its own.
+            return super().__call__(x, t, hook, *masks).to(x.device)
+        velocity, maps = self.compiled(self, x, t, hook is not None, *masks)
         for weights in maps:
-            cast(AttentionHook, observer)(weights)
+            cast(AttentionHook, hook)(weights)
         return velocity
-
-    @property
-    def knows_time(self) -> bool:
-        """Whether t changes what it computes."""
-        return self.time is not None or self.time_added is not None
 
     @property
     def draws(self) -> bool:
         """Whether a trajectory has random masks of its own."""
         return self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0
 
-    def rotation(self, x: Tokens) -> Rotation | None:
-        """The rotary positions of such tokens, where f has any."""
-        return self.body.rotation(x) if isinstance(self.body, Attention) else None
+    def rotation(self, x: Tokens, token_indices: Tensor | None = None) -> Rotation | None:
+        """The rotary positions of such tokens, or of some of them in each sample; None where f has no positions."""
+        rotation = self.body.rotation(x) if isinstance(self.body, Attention) else None
+        if rotation is None or token_indices is None:
+            return rotation
+        # [token, channel] -> [batch, 1, k, channel]: each sample keeps other tokens, the same for all heads.
+        return rotation[0][token_indices].unsqueeze(1), rotation[1][token_indices].unsqueeze(1)
 
-    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None, seen: Tensor | None = None) -> Masks:
-        """The masks of the trajectory that starts at `x0`, inside f and of the whole component, and its positions.
+    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None, token_mask: Tensor | None = None) -> Masks:
+        """The masks of the trajectory that starts at `x0`, inside f and of its output, and its positions.
 
-        Redrawn at every evaluation they would make the field another function at every stage of a step: there would
-        be no equation left to solve.
+        Redrawn at every evaluation, they would make the field another function at every stage of a step, and there
+        would be no equation to solve.
         """
-        visible = seen[:, None, None] if seen is not None and isinstance(self.body, Attention) else None
+        keys = token_mask[:, None, None] if token_mask is not None and isinstance(self.body, Attention) else None
         if self.draws:
-            gate = draw_mask(self.dropout, self.body.gate_shape(x0), x0) if visible is None else visible
+            mask = draw_mask(self.dropout, self.body.mask_shape(x0), x0) if keys is None else keys
             path = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
             output = draw_mask(self.output_dropout, x0.shape, x0)
-            return gate, output if path is None else path if output is None else path * output, rotation
-        return () if rotation is None and visible is None else (visible, None, rotation)
+            return mask, output if path is None else path if output is None else path * output, rotation
+        return () if rotation is None and keys is None else (keys, None, rotation)
 
     def component(self, masks: Masks) -> Component:
         """This branch along the trajectory that has these masks."""
-        return (lambda x, t, observer: self(x, t, observer, *masks)) if masks else self
+        return (lambda x, t, hook: self(x, t, hook, *masks)) if masks else self
 
 
 def draw_mask(probability: float, shape: tuple[int, ...], like: Tensor) -> Tensor | None:

@@ -1,31 +1,24 @@
-"""image -> embed -> x(0) -> depth -> x(T) -> readout -> logits: a model one can ask."""
+"""image -> embed -> x(0) -> depth -> x(T) -> readout -> logits: what every command needs of a model."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import nn
-from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.core.depth import Depth
-from odevit.core.dynamics import Field
-from odevit.core.solution import SaveAt, Solution
+from odevit.core.base import HOOKS, Depth, Field, Request
+from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import shortened
-from odevit.hf.processor import make_image_processor, pixel_values
-from odevit.solvers.early_exit import Stop
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
 
 class ImageModel(nn.Module):
-    """What `predict`, `eval`, `analyze`, `explore`, `export` and the explorer know of any model.
+    """What `predict`, `eval`, `analyze`, `explore`, `export` and the explorer need of a model.
 
-    A model made from scratch, a stacked one and a distilled student answer to the same names. States are those of the
-    field itself: a student that is narrower than its teacher speaks of its own width, and `outside` translates.
+    A call gives the answer: `model(pixels).logits`. Its parts are `readout(follow(embed(pixels)).state)`. States are those of the field; `to_teacher_space` maps them to a teacher's width.
     """
 
     config: Any
@@ -33,27 +26,32 @@ class ImageModel(nn.Module):
 
     @abstractmethod
     def embed(self, pixels: Pixels) -> Tokens:
-        """x(0), where the trajectory of an image begins."""
+        """x(0), the embedded image."""
+
+    def follow(self, tokens: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+        """The trajectory that starts at x(0) = `tokens`; the options are those of `Request`."""
+        request = Request(solver_config, **options)
+        return self.depth.as_depth(request.depth)(tokens, request)
 
     @abstractmethod
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> Logits:
-        """What the head says of a state anywhere on a trajectory."""
+        """The logits of a state anywhere on a trajectory."""
 
     @abstractmethod
     def readout_weights(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[torch.Tensor, str]:
-        """How much each token counts in what the head reads of a state [batch, token], and who that is, in words."""
+        """How much each token of a state counts for the head [batch, token], and the name of that pooling."""
 
     @abstractmethod
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
-        """Where the field's tokens stand; for the model's own image size unless another is given."""
+        """Where the field's tokens are, for the model's own image size unless another is given."""
 
     def to_teacher_space(self, state: Tokens) -> Tokens:
-        """A state as a teacher would have it."""
+        """A state in the width and with the tokens of a student's teacher."""
         return state
 
     @property
     def solver_config(self) -> SolverConfig:
-        """How the model integrates on its own."""
+        """How the model integrates unless a call says otherwise."""
         return self.depth.solver_config
 
     @property
@@ -90,30 +88,21 @@ class ImageModel(nn.Module):
         return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
     @property
-    def image_processor(self) -> BaseImageProcessor:
-        """What turns a picture into pixel_values."""
-        return make_image_processor(self.config)
+    def image_processor(self) -> Any:
+        """The image processor that makes pixel_values."""
+        return HOOKS["image_processor"](self.config)
 
-    def pixels_of(self, picture: Image.Image) -> Pixels:
-        """A picture as a batch of one, in the colours and on the device of the model."""
-        return pixel_values(self.image_processor, picture).to(next(self.parameters()).device)
+    def pixels_of(self, picture: Any) -> Pixels:
+        """A PIL image as a batch of one, on the device of the model."""
+        return HOOKS["pixel_values"](self.image_processor, picture).to(next(self.parameters()).device)
 
     @property
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def ask(
-        self,
-        pixels: Pixels,
-        solver_config: SolverConfig | None = None,
-        *,
-        save: SaveAt | str | Iterable[int] | None = None,
-        stop: str | Stop | None = None,
-        depth: str | None = None,
-    ) -> tuple[Logits, Solution]:
-        """What the model says of images, and the trajectory that led there; the arguments are those of a call."""
+    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
+        """To be removed: the logits and the trajectory, without a check of the trajectory."""
         layout = self.layout(*pixels.shape[-2:])
-        solution = self.depth.as_depth(depth)(
-            self.embed(pixels), solver_config, save=save, stop=stop, read=lambda state: self.readout(state, layout)
-        )
+        options["readout"] = lambda state: self.readout(state, layout)
+        solution = self.follow(self.embed(pixels), solver_config, **options)
         return self.readout(solution.state, layout), solution

@@ -10,32 +10,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.bundled import bundled_or
-from odevit.core.builder import make_depth, other_knots
+from odevit.core.base import HOOKS, Depth, Field, Request, Solver
+from odevit.core.builder import make_depth
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import Depth
 from odevit.core.embedding import Embedding, Tokenizer
-from odevit.core.equation_model import EquationModel
 from odevit.core.field import Branch
 from odevit.core.image_model import ImageModel
-from odevit.core.norm import NORMS, CenterNorm, TimeModulation
-from odevit.core.output import OdeViTImageClassifierOutput, OdeViTModelOutput, followed
-from odevit.core.pooling import POOLINGS, ClsPooling, MeanPooling
-from odevit.core.projection import Projection, spectral_
-from odevit.core.solution import SaveAt, Solution
-from odevit.core.solver import Solver
+from odevit.core.layers import NORMS, CenterNorm, Projection, TimeModulation, spectral_
+from odevit.core.output import OdeViTImageClassifierOutput, OdeViTModelOutput, with_trajectory
+from odevit.core.pooling import POOLINGS
+from odevit.core.pretrained_model import OdePreTrainedModel
+from odevit.core.solution import SaveAt, check_solution
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import shortened
-from odevit.hf.checks import check_solution, hold_load_report, loading_errors, refuse_nan
-from odevit.hf.processor import OdeViTImageProcessor, make_image_processor, warn_stretching
-from odevit.solvers.early_exit import Stop
-from odevit.solvers.penalties import Penalty
-from odevit.time_varying.knots import KnottedField
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
 
-class OdeViTPreTrainedModel(EquationModel):
-    """Saving, loading and initialisation, shared by the models."""
+class OdeViTPreTrainedModel(OdePreTrainedModel):
+    """Loading and initialisation, shared by the models."""
 
     config_class = OdeViTConfig
     config: OdeViTConfig
@@ -44,18 +35,18 @@ class OdeViTPreTrainedModel(EquationModel):
     def init_weights(self) -> None:
         super().init_weights()
         for module in self.modules():
-            if isinstance(module, KnottedField):
+            if isinstance(module, Field):
                 module.tie_knots()
 
     def _initialize_weights(self, module: nn.Module, *_: Any, **__: Any) -> None:
-        # Of code that is not its own, transformers passes over modules without tensors of their own, as many depths
-        # are. What is below looks at the mark of every tensor itself.
+        # transformers skips modules of other packages that own no tensors, as many depths do. The method below looks
+        # at the mark of every tensor itself.
         super()._initialize_weights(module)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise the tensors that a module owns itself.
 
-        Tensors that came from a checkpoint are left alone: Hugging Face marks them, and its initialisers look.
+        Tensors from a checkpoint are left alone: Hugging Face marks them, and its initialisers look at the mark.
         """
         std = self.config.initializer_range
         # Patches that do not overlap are a linear map, as in the field.
@@ -81,42 +72,24 @@ class OdeViTPreTrainedModel(EquationModel):
                 if tokens is not None:
                     hf_init.trunc_normal_(tokens, std=std)
         elif isinstance(module, Depth):
-            module.begin()  # after its parts, which were initialised before it
+            module.scale_initial_weights()  # after its parts, which were initialised before it
         if isinstance(bias := getattr(module, "bias", None), Tensor):
             hf_init.zeros_(bias)
 
     @classmethod
-    @hold_load_report()
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a model from a folder, a hub id, or the name of a bundled one.
 
         A checkpoint that does not fit is refused instead of completed with random numbers. A new head on an encoder's
-        checkpoint is fine: that is how one fine-tunes.
+        checkpoint is possible, to fine-tune it.
         """
-        wants_info = kwargs.pop("output_loading_info", False)
-        source = pretrained_model_name_or_path = bundled_or(pretrained_model_name_or_path)
-        with loading_errors(source, other_head=not {"num_labels", "id2label"}.isdisjoint(kwargs)):
-            loaded: Any = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
-        model, info = loaded
-        refuse_nan(model, source)
-        missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
-        unexpected = sorted(info["unexpected_keys"])
-        if problem := other_knots([*missing, *unexpected], model.config):
-            raise ValueError(f"the checkpoint {pretrained_model_name_or_path} does not fit this model: {problem}")
-        if missing:
-            raise ValueError(
-                f"the checkpoint {source} does not fit this model: {len(missing)} weights are "
-                f"missing ({shortened(missing)}) and {len(unexpected)} are of no use ({shortened(unexpected)}). "
-                "Load it with the class that its config.json names under 'architectures'"
-            )
-        warn_stretching(pretrained_model_name_or_path)
-        return (model, info) if wants_info else model
+        return HOOKS["from_pretrained"](super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
-    def own_processor(self) -> OdeViTImageProcessor:
-        return make_image_processor(self.config)
+    def own_processor(self) -> Any:
+        return HOOKS["image_processor"](self.config)
 
     def get_input_embeddings(self) -> nn.Module:
-        """What makes tokens of pixels."""
+        """The module that makes tokens of pixels."""
         return cast(OdeViTModel, self.base_model).embedding.tokenizer
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -136,7 +109,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
         self.post_init()
 
     def layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
-        """Where CLS, patches and registers stand; for the model's own image size unless another is given."""
+        """Where CLS, patches and registers are; for the model's own image size unless another is given."""
         size = self.config.image_size
         return self.embedding.layout(size if height is None else height, size if width is None else width)
 
@@ -149,44 +122,44 @@ class OdeViTModel(OdeViTPreTrainedModel):
         steps: int | None = None,
         horizon: float | None = None,
         save: SaveAt | str | Iterable[int] | None = None,
-        penalties: Mapping[str, Penalty] | None = None,
+        penalties: Mapping[str, Any] | None = None,
         adjoint: bool = False,
-        stop: str | Stop | None = None,
-        read: Callable[[Tokens], Logits] | None = None,
+        stop: Any = None,
+        readout: Callable[[Tokens], Logits] | None = None,
         depth: str | None = None,
         on_failure: str | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         interpolate_pos_encoding: bool = False,
         return_dict: bool | None = None,
+        **renamed: Any,
     ) -> OdeViTModelOutput | tuple[Any, ...]:
         """Integrate images.
 
         Args:
             pixel_values: [batch, channel, height, width], normalised.
-            way: how to integrate this time, as a `Way`; the weights do not change.
-            solver, steps, horizon: the same in single words; what is not given is the model's own.
-            save, penalties, adjoint, stop, read: as for `solve`; the classifier brings its own `read`.
+            solver_config: how to integrate in this call; the weights do not change.
+            solver, steps, horizon: the same as single arguments; what is not given is the model's own.
+            save, penalties, adjoint, stop, readout: as for `solve`; the classifier passes its own `readout`.
             depth: "equilibrium" solves for the rest point instead of integrating, with the same weights.
             on_failure: what to do when the integration fails: "raise", "warn", or "ignore", which does not look; the
                 configuration's unless given, and where that has none, an error in training and a warning otherwise.
             output_hidden_states: keep every state; the same as save="all".
             output_attentions: keep every attention map; turns fused attention off for this call.
-            interpolate_pos_encoding: accept other image sizes by stretching the positions.
+            interpolate_pos_encoding: accept other image sizes by interpolating the positions.
+            renamed: arguments under the names of the last release, which still work.
         """
+        if renamed:
+            current = HOOKS["renamed_arguments"](renamed)
+            solver_config = current.get("solver_config", solver_config)
+            readout = current.get("readout", readout)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_maps = self.config.output_attentions if output_attentions is None else output_attentions
         keep = SaveAt.parse(save).also(states=bool(wants_states), attentions=bool(wants_maps))
-        meaning: Depth = self.depth.as_depth(depth)
-        solution: Solution = meaning(
-            self.embedding(pixel_values, interpolate_pos_encoding),
-            meaning.resolve(solver, steps, horizon) if solver_config is None else solver_config,
-            save=keep,
-            penalties=penalties,
-            adjoint=adjoint,
-            stop=stop,
-            read=read,
-        )
+        chosen = self.depth.as_depth(depth)
+        solver_config = chosen.resolve(solver, steps, horizon) if solver_config is None else solver_config
+        x0 = self.embedding(pixel_values, interpolate_pos_encoding)
+        solution = chosen(x0, Request(solver_config, depth, keep, penalties, adjoint, stop, readout))
         check_solution(solution, pixel_values, on_failure or self.config.on_failure, self.training)
         hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
@@ -196,10 +169,10 @@ class OdeViTModel(OdeViTPreTrainedModel):
             attentions=solution.attentions if keep.attentions else None,
             penalties=dict(solution.penalties) or None,
         )
-        return followed(output, solution) if return_dict is None or return_dict else output.to_tuple()
+        return with_trajectory(output, solution) if return_dict is None or return_dict else output.to_tuple()
 
     def forward_features(self, pixel_values: Pixels, **options: Any) -> Tokens:
-        """norm(x(T)), by timm's name for it; the options are those of a call."""
+        """norm(x(T)), under the name that timm has for it; the options are those of a call."""
         return OdeViTModel.forward(self, pixel_values, **options)[0]
 
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
@@ -231,11 +204,12 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, ImageModel):
         return self.classifier(self.odevit.readout(state, layout)[1])
 
     def forward_features(self, pixel_values: Pixels, **options: Any) -> Tokens:
-        """norm(x(T)), by timm's name for it; the options are those of a call."""
+        """norm(x(T)), under the name that timm has for it; the options are those of a call."""
         return self.odevit.forward_features(pixel_values, **options)
 
     def readout_weights(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tensor, str]:
-        return readout_weights_of(self, state, layout or self.layout())
+        pooling = self.odevit.pooling
+        return pooling.weights(self.odevit.norm(state), layout or self.layout()), pooling.query
 
     def forward(
         self, pixel_values: Pixels, labels: Tensor | None = None, return_dict: bool | None = None, **options: Any
@@ -245,11 +219,11 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, ImageModel):
         With `problem_type` "multi_label_classification" or "regression" in the configuration they are what that means
         in transformers: 0 or 1 for each label, or numbers; with a single label they are numbers anyway.
 
-        `options` are those of `OdeViTModel`: way, solver, steps, horizon, stop, depth, save, output_attentions, ...
+        `options` are those of `OdeViTModel`: solver_config, steps, horizon, stop, depth, save, output_attentions, ...
         """
         if options.get("stop") is not None:
             layout = self.layout(*pixel_values.shape[2:])
-            options["read"] = lambda state: self.readout(state, layout)
+            options["readout"] = lambda state: self.readout(state, layout)
         encoded = self.odevit(pixel_values, **options)
         logits = self.classifier(encoded.pooler_output)
         loss = None if labels is None else self._loss(logits, labels)
@@ -262,7 +236,7 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, ImageModel):
             attentions=encoded.attentions,
             penalties=encoded.penalties,
         )
-        return followed(output, encoded.trajectory) if return_dict is None or return_dict else output.to_tuple()
+        return with_trajectory(output, encoded.trajectory) if return_dict is None or return_dict else output.to_tuple()
 
     def _loss(self, logits: Logits, labels: Tensor) -> Tensor:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -272,15 +246,3 @@ class OdeViTForImageClassification(OdeViTPreTrainedModel, ImageModel):
             # Not by transformers' function: it takes probabilities for many labels, and writes that into the config.
             return F.cross_entropy(logits, labels)
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-
-
-def readout_weights_of(model: nn.Module, state: Tokens, layout: TokenLayout) -> tuple[Tensor, str]:
-    """w [batch, token], how much each token counts in what the head of any ViT reads, and who that is, in words.
-
-    A model that holds an encoder of ours says how it pools; others read CLS, or the mean of the patches without one.
-    """
-    encoder = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
-    if encoder is not None:
-        return encoder.pooling.weights(encoder.norm(state), layout), encoder.pooling.query
-    pooling = (ClsPooling if layout.has_cls else MeanPooling)(state.shape[-1])
-    return pooling.weights(state, layout), pooling.query

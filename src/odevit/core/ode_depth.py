@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from odevit.core.depth import DEPTHS, Depth
-from odevit.core.dynamics import Field
+from odevit.core.base import DEFAULT, DEPTHS, Depth, Field, Request
 from odevit.core.solution import Solution
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
@@ -18,9 +16,9 @@ from odevit.tokens import Tokens
 class OdeDepth(Depth):
     """x(T) = x(0) + int_0^T f(x) dt, one field f for the whole way (eq. 2).
 
-    A neural ODE (Chen et al. 2018) when its solver chooses steps by their error, `dopri5`, and gradients come from the
-    adjoint equation; the survey has it as what is left of a stack when its layers become one "single shared function".
-    With a fixed grid it is what the paper calls ODE-ViT.
+    With a fixed grid it is the paper's ODE-ViT. With the adaptive solver `dopri5` and gradients by the adjoint equation
+    it is a neural ODE (Chen et al. 2018), which the survey describes as a stack whose layers became one "single shared
+    function".
     """
 
     has_trajectory = True
@@ -31,19 +29,19 @@ class OdeDepth(Depth):
         self.field = make_field()
         self.fixed_graph = solver_config.is_fixed  # others choose their steps by what they see
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
-        solver_config = self.solver_config if solver_config is None else solver_config
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        config = request.solver_config or self.solver_config
         solution = solve(
             self.field,
             x0,
-            solver=solver_config.method,
-            steps=solver_config.steps,
-            t1=float(solver_config.horizon),
-            grid=solver_config.grid,
-            checkpoint=self.recompute if solver_config.is_fixed else False,
-            **options,
+            solver=config.solver,
+            steps=config.steps,
+            t1=float(config.horizon),
+            grid=config.grid,
+            checkpoint=self.recompute if config.is_fixed else False,
+            **request.options,
         )
-        return replace(solution, solver_config=solver_config)
+        return replace(solution, solver_config=config)
 
     def describe(self) -> str:
         return self.field.describe()

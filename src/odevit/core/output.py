@@ -1,4 +1,4 @@
-"""logits, states, maps: what a model gives back, tensors for machines and the whole trajectory beside them."""
+"""logits, states, maps, and the trajectory: the output of a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from odevit.tokens import AttentionMap, Logits, Tokens
 
 
 @dataclass
-class FollowedOutput(ModelOutput):
+class TrajectoryOutput(ModelOutput):
     """An output whose entries are tensors, with `trajectory`, the `Solution`, and `stats`, its cost, as attributes.
 
-    Attributes and not entries, because whoever takes an output apart (pipelines with batches, exporters, the Trainer's
-    predictions, DataParallel) knows tensors and tuples of them only. Registered as a pytree, a `Solution` would please
-    the exporters among them, but not pipelines, Trainer and DataParallel, which have their own recursions. What is
-    rebuilt from its entries on the way (by Accelerate in mixed precision, say) comes without: then both are None.
+    They are attributes because code that takes an output apart (pipelines, exporters, the Trainer, DataParallel) only
+    knows tensors and tuples of tensors. An output that is rebuilt from its entries, as Accelerate does in mixed
+    precision, loses them: then both are None.
     """
 
     trajectory: ClassVar[Solution | None] = None
@@ -27,11 +26,11 @@ class FollowedOutput(ModelOutput):
 
 
 @dataclass
-class OdeViTModelOutput(FollowedOutput):
+class OdeViTModelOutput(TrajectoryOutput):
     """x(T) after the final norm and one vector per image.
 
-    Hidden states are x at every step, attentions one map for each evaluation of the field, penalties what each of them
-    came to, when asked for.
+    If asked for, hidden states are x at every step, attentions one map for each evaluation of the field, and penalties
+    the value of each.
     """
 
     last_hidden_state: Tokens | None = None
@@ -42,7 +41,7 @@ class OdeViTModelOutput(FollowedOutput):
 
 
 @dataclass
-class OdeViTImageClassifierOutput(FollowedOutput):
+class OdeViTImageClassifierOutput(TrajectoryOutput):
     """`loss` (with labels) and `logits`, with the encoder's outputs."""
 
     loss: Tensor | None = None
@@ -52,7 +51,7 @@ class OdeViTImageClassifierOutput(FollowedOutput):
     penalties: dict[str, Tensor] | None = None
 
 
-def followed(output: Any, solution: Solution) -> Any:
-    """An output of any class, with the trajectory that led to it and its cost beside the entries."""
+def with_trajectory(output: Any, solution: Solution) -> Any:
+    """An output of any class with the attributes `trajectory` and `stats`."""
     output.trajectory, output.stats = solution, solution.stats
     return output

@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 
 
 @dataclass(frozen=True)

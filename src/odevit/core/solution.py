@@ -1,7 +1,8 @@
-"""What a solve keeps, nothing unless asked, and what comes back from it."""
+"""x(t1), what was kept, what it cost, and whether it succeeded."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 
 from odevit.core.solver_config import SolverConfig
-from odevit.tokens import AttentionMap
+from odevit.errors import IntegrationError, IntegrationWarning
+from odevit.tokens import AttentionMap, Pixels
 
 
 @dataclass(frozen=True)
 class SaveAt:
-    """What to keep.
+    """What to keep; nothing is kept unless asked.
 
     Args:
         steps: the steps whose states are kept, 0 being the start and N the end of N steps; "all" keeps N + 1 states.
@@ -39,7 +41,7 @@ class SaveAt:
         """The same, and every state, or every attention map."""
         return replace(self, steps="all" if states else self.steps, attentions=self.attentions or attentions)
 
-    def chosen(self, steps: int) -> frozenset[int]:
+    def numbers(self, steps: int) -> frozenset[int]:
         """The step numbers to keep out of 0..`steps`."""
         if isinstance(self.steps, str):
             return frozenset(range(steps + 1))
@@ -51,14 +53,14 @@ class SaveAt:
             )
         return frozenset(self.steps)
 
-    def kept(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        """States or maps as they are kept: with their graph, or cut off from it."""
+    def detached(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """States or maps as they are kept: with their graph, or without."""
         return tuple(tensor.detach() if self.detach else tensor for tensor in tensors)
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a solve cost: `nfe` evaluations of the field, and steps; an adaptive solver may have thrown some away.
+    """What a solve cost: `nfe` evaluations of the field, and steps; an adaptive solver may have rejected some.
 
     A splitting that evaluates one component more often than another counts the larger number.
     """
@@ -111,13 +113,13 @@ class Solution:
         return self.failure is None and bool(torch.isfinite(self.state).all())
 
     def count_unsettled(self) -> Tensor:
-        """How many samples did not come to their end by themselves; all of them where a solver gave up."""
+        """How many samples have not converged; all of them after a failure."""
         if self.unsettled is not None:
             return self.unsettled.sum()
         return torch.tensor(0 if self.failure is None else len(self.state))
 
     def require(self, subject: str) -> None:
-        """Refuse to answer from a state that was not reached, or is not finite."""
+        """Raise a ValueError if the end was not reached, or is not finite."""
         if not self.ok:
             raise ValueError(f"{subject}: {self.status}")
 
@@ -138,3 +140,42 @@ class Solution:
             return f"At rest {spent}, with residuals up to {float(self.residual.max()):.2g}."
         reached = f"Reached t = {self.time:g} in {self.stats.steps} steps and {self.stats.nfe} evaluations."
         return reached if self.notice is None else f"{reached} {self.notice}"
+
+
+FAILURES = ("raise", "warn", "ignore")
+"""What to do when an integration fails; None is `raise` in training and `warn` in evaluation."""
+
+
+def check_solution(solution: Solution, pixels: Pixels, on_failure: str | None, training: bool) -> None:
+    """Warn, or raise, when a trajectory did not reach its end, or not with finite numbers.
+
+    Looking at numbers waits for the device and breaks a graph, so it is done once, at the end, and not in a graph that
+    is compiled, exported or captured; "ignore" skips it. What a solver reports of itself costs nothing.
+    """
+    if on_failure not in (None, *FAILURES):
+        raise ValueError(f"on_failure={on_failure!r}; expected one of {', '.join(map(repr, FAILURES))}, or None")
+    if on_failure == "ignore" or (solution.failure is None and not has_values(solution.state)) or solution.ok:
+        return
+    bad = ~torch.isfinite(pixels).flatten(1).all(dim=1)
+    if has_values(pixels) and bad.any():
+        raise ValueError(
+            f"pixel_values has NaN or infinity in the images {bad.nonzero().flatten().tolist()[:10]} of the batch; "
+            "expected finite numbers. Look at how those images were decoded and normalised (a standard deviation of 0?)"
+        )
+    if on_failure == "raise" or (on_failure is None and training):
+        remedy = " In training, also lower the learning rate or clip gradients." if training else ""
+        raise IntegrationError(f"the integration failed: {solution.status}{remedy}")
+    message = f"the integration failed, and what follows from it is no answer: {solution.status}"
+    warnings.warn(f"{message} Pass on_failure='raise' to stop here.", IntegrationWarning, stacklevel=2)
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor can be looked at: not while a graph is made, nor within vmap or jvp."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.is_meta or in_transform():
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def in_transform() -> bool:
+    """Whether a function transform (jvp, vmap) is running, whose tensors have neither storage nor values."""
+    return torch._C._functorch.peek_interpreter_stack() is not None

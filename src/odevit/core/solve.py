@@ -1,27 +1,123 @@
-"""x(t1) = x(t0) + int_{t0}^{t1} f(x, t) dt: the one verb."""
+"""x(t1) = x(t0) + int_{t0}^{t1} f(x, t) dt: the loop, and the function that runs it.
+
+Written by hand although libraries for ODEs exist: the loop has to compile, export, be captured in a CUDA graph and be
+computed again in the backward pass, and splittings need the components of a field one by one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from odevit.core.dynamics import Dynamics, Field
-from odevit.core.grid import Grid, edges, grid_problem
-from odevit.core.loop import FixedStepLoop, Recompute
-from odevit.core.solution import SaveAt, Solution
-from odevit.core.solver import FixedStepSolver, Solver, make_solver
+from odevit.core.base import Dynamics, Field, FixedStepSolver, History, Solver
+from odevit.core.solution import SaveAt, Solution, Stats
+from odevit.core.solver_config import Grid, edges, grid_problem, lengths, make_solver
 from odevit.errors import ConfigError, integer
-from odevit.solvers.adaptive import AdaptiveSolver
-from odevit.solvers.adjoint import integrate_with_adjoint
-from odevit.solvers.early_exit import ActiveBatch, Stop, make_stop, stop_problems
-from odevit.solvers.penalties import Penalty
+from odevit.registry import Registry
 from odevit.tokens import Logits
 
 Equation = Field | Dynamics | Callable[[Tensor, float], Tensor]
 """What can be integrated: a field, the dynamics of a trajectory, or any function f(x, t) -> velocity."""
+Recompute = bool | Mapping[str, Any]
+"""Whether steps are computed again in the backward pass; or the options of torch's checkpoint for it."""
+DRIVERS: Registry[type[Driver]] = Registry("driver")
+
+
+class PlannedStep(NamedTuple):
+    """Step n of a solve, from t to t + h: whether the solver restarts there, and how many evaluations it costs."""
+
+    n: int
+    t: float
+    h: float
+    restart: bool
+    nfe: int
+
+
+class StepRecord(NamedTuple):
+    """A step that was made. `dynamics` is the equation that held in it."""
+
+    dynamics: Dynamics
+    n: int
+    t: float
+    h: float
+    before: Tensor
+    after: Tensor
+
+
+Fold = Callable[[Any, StepRecord], Any]
+"""(what was gathered, step) -> what is gathered. Pure, so that a step may be computed again."""
+
+
+def integrate(
+    solver: FixedStepSolver,
+    dynamics: Dynamics,
+    x: Tensor,
+    plan: Iterable[PlannedStep],
+    fold: Fold | None = None,
+    gathered: Any = (),
+    history: History = (),
+) -> tuple[Tensor, Any, History]:
+    """x_{n+1} = step(x_n): the loop. Everything else runs it, or parts of it."""
+    for n, t, h, restart, _ in plan:
+        here, before = dynamics.for_step(t, t + h), x
+        after, history = solver.advance(here, x, t, h, () if restart else history)
+        x = after.to(x.dtype)
+        if fold is not None:
+            gathered = fold(gathered, StepRecord(here, n, t, h, before, x))
+    return x, gathered, history
+
+
+def plan_steps(solver: FixedStepSolver, dynamics: Dynamics, times: Sequence[float], grid: Grid) -> list[PlannedStep]:
+    """The steps between `times`. A multistep solver restarts at the first and wherever the velocity has a kink."""
+    middles = [(early + late) / 2 for early, late in pairwise(times)]
+    kinks = [True, *(solver.restart > 0 and dynamics.has_kink(a, b) for a, b in pairwise(middles))]
+    cost = solver.evaluations(len(dynamics.components))
+    return [
+        PlannedStep(n, t, h, kinks[n], 0 if dynamics.is_static(t, times[n + 1]) else cost + solver.restart * kinks[n])
+        for n, (t, h) in enumerate(zip(times, lengths(grid, times), strict=False))
+    ]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be solved: dx/dt = dynamics(x, t), x(t0) = x0, at `times` from t0 to t1."""
+
+    field: Equation
+    x0: Tensor
+    solver: Solver
+    times: Sequence[float]
+    grid: Grid
+
+    def start(self) -> Dynamics:
+        """The equation of the trajectory that starts at `x0`, with its dropout masks drawn; to be called once."""
+        return dynamics_of(self.field, self.x0)
+
+
+@dataclass(frozen=True)
+class Driver(ABC):
+    """Solves a problem with options that the plain loop does not have; these are the options of `solve`."""
+
+    save: SaveAt
+    penalties: Mapping[str, Any]
+    checkpoint: Recompute
+    _: KW_ONLY
+    adjoint: bool
+    stop: Any
+    readout: Callable[[Tensor], Logits] | None
+
+    @abstractmethod
+    def problems(self, problem: Problem) -> list[str]:
+        """Why the options are not possible for this problem, as sentences."""
+
+    @abstractmethod
+    def run(self, problem: Problem) -> Solution:
+        """The solution, with what the options ask for."""
 
 
 def solve(
@@ -32,13 +128,13 @@ def solve(
     steps: int | None = None,
     t0: float = 0.0,
     t1: float = 1.0,
+    grid: Grid = "uniform",
     save: SaveAt | str | Iterable[int] | None = None,
-    penalties: Mapping[str, Penalty] | None = None,
+    penalties: Mapping[str, Any] | None = None,
     checkpoint: Recompute = False,
     adjoint: bool = False,
-    stop: str | Stop | None = None,
-    read: Callable[[Tensor], Logits] | None = None,
-    grid: Grid = "uniform",
+    stop: Any = None,
+    readout: Callable[[Tensor], Logits] | None = None,
 ) -> Solution:
     """x(t1) = x(t0) + int_{t0}^{t1} f(x, t) dt.
 
@@ -47,56 +143,45 @@ def solve(
         x0: the state at t0; of any shape that the field accepts.
         solver: a name (see `SOLVERS`) or a solver object.
         steps: how many steps are made; N means N. An adaptive solver makes as many as it needs, and `steps` (then 1
-            unless given) says into how many equal parts `save` divides the time.
+            unless given) is the number of equal parts of the time that `save` counts.
         t0, t1: the times of the start and the end, as Python floats. t1 < t0 integrates backwards.
-        save: what to keep besides the final state: "all", a sequence of step numbers, or a `Save`.
-        penalties: costs to accumulate along the way, by name.
+        grid: where fixed steps are, see `GRIDS`; an adaptive solver ignores it.
+        save: what to keep besides the final state: "all", a sequence of step numbers, or a `SaveAt`.
+        penalties: costs to accumulate along the trajectory, by name.
         checkpoint: recompute steps in the backward pass; memory grows with the logarithm of `steps`. A mapping has the
             options of torch's checkpoint.
         adjoint: integrate the adjoint equation for gradients (solver `dopri5`, needs torchdiffeq). Parameters get them
-            when `field` is a module, which says what they are; a function that hides some is refused.
-        stop: let every sample stop when it is done: "velocity", "kl", "bound" and others of `STOPS`, with a tolerance
+            when `field` is a module; a function with hidden parameters is refused.
+        stop: stop each sample when it is done: "velocity", "kl", "bound" and others of `STOPS`, with a tolerance
             "kl:0.01", or a `Stop`; `steps` is then the most that a sample takes. Evaluation only, without gradient.
             `Solution.evaluations` and `stop_times` are per sample; `time` and `stats` are those of the last to stop.
-        read: states to logits, for a `stop` that asks the head.
-        grid: where fixed steps lie, see `GRIDS`; an adaptive solver has no use for it.
+        readout: states to logits, for a `stop` that looks at them.
     """
-    method, keep, costs = make_solver(solver), SaveAt.parse(save), dict(penalties or {})
-    criterion = None if stop is None else make_stop(stop)
-    name, fixed, stops = type(method).__name__, isinstance(method, FixedStepSolver), criterion is not None
-    kept, training = keep.steps or keep.attentions or costs, isinstance(field, nn.Module) and field.training
-    refusals = [
-        (fixed and steps is None, f"{name} makes fixed steps and needs to know how many; pass steps=12, say"),
-        (fixed and adjoint, "adjoint=True is for adaptive solvers; use checkpoint=True with a fixed-step solver"),
-        (checkpoint and not fixed, "checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'"),
-        (costs and not fixed, "penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'"),
-        (stops and not fixed, f"stop= asks after every step, and {name} chooses its own; use fixed steps, say 'heun'"),
-    ]
+    method = make_solver(solver)
+    fixed, keep = isinstance(method, FixedStepSolver), SaveAt.parse(save)
+    driver: Driver | None = None
+    if adjoint or stop is not None or not fixed or checkpoint or penalties or keep != SaveAt():
+        name = "early_exit" if stop is not None else "adjoint" if adjoint else "recording" if fixed else "adaptive"
+        driver = DRIVERS[name](keep, dict(penalties or {}), checkpoint, adjoint=adjoint, stop=stop, readout=readout)
     problems = [] if steps is None else integer(1).problem("steps", steps)
-    problems += [] if (problem := grid_problem(grid)) is None else [problem]
-    problems += [sentence for refused, sentence in refusals if refused]
-    problems += stop_problems(criterion, kept=bool(kept), training=training, headless=read is None)
-    finite = abs(t0) < math.inf and abs(t1) < math.inf  # math.isfinite does not trace a time that torch.compile varies
-    if not finite or t0 == t1:
+    problems += [] if (wrong := grid_problem(grid)) is None else [wrong]
+    if fixed and steps is None:
+        problems.append(f"{type(method).__name__} makes fixed steps, and `steps` was not given; pass steps=12, say")
+    if not (abs(t0) < math.inf and abs(t1) < math.inf) or t0 == t1:  # math.isfinite does not trace a symbolic time
         problems.append(f"t0={t0}, t1={t1}; expected finite times that differ")
+    problem = Problem(field, x0, method, () if problems else edges(grid, steps or 1, t0, t1), grid)
+    problems += [] if driver is None else driver.problems(problem)
     if not problems and fixed and isinstance(field, Field):
-        problems = field.grid_problems(edges(grid, steps or 1, t0, t1))
+        problems = field.grid_problems(problem.times)
     if problems:
         raise ConfigError("solve", problems)
-    dynamics = dynamics_of(field, x0)
-
-    if isinstance(method, FixedStepSolver):
-        assert steps is not None  # refused above
-        if criterion is None:
-            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, checkpoint, None, grid).run(x0)
-        with torch.no_grad():
-            active = ActiveBatch(criterion, read, x0)
-            return FixedStepLoop(dynamics, method, steps, t0, t1, keep, costs, False, active, grid).run(x0)
-    assert isinstance(method, AdaptiveSolver)
-    if adjoint:
-        parameters = field.parameters() if isinstance(field, nn.Module) else None
-        return integrate_with_adjoint(dynamics, x0, method, t0, t1, steps or 1, keep, parameters)
-    return method.integrate(dynamics, x0, t0, t1, steps or 1, keep)
+    if driver is not None:
+        return driver.run(problem)
+    assert isinstance(method, FixedStepSolver)  # others have a driver
+    dynamics = problem.start()
+    plan = plan_steps(method, dynamics, problem.times, grid)
+    state, _, _ = integrate(method, dynamics, x0, plan)
+    return Solution(state, t1, Stats(nfe=sum(step.nfe for step in plan), steps=len(plan)))
 
 
 def dynamics_of(field: Equation, x0: Tensor) -> Dynamics:

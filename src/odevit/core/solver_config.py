@@ -1,33 +1,46 @@
-"""x(0) -> x(T) in N steps of a solver: one way to integrate."""
+"""x(0) -> x(T) in N steps of a solver: how to integrate."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from odevit.core.grid import Grid, edges, grid_problem
-from odevit.core.solver import SOLVERS, FixedStepSolver, Solver, make_solver
+from odevit.core.base import SOLVERS, FixedStepSolver, Solver
 from odevit.errors import DURATION, ConfigError, integer, validate
+from odevit.registry import Registry
 
 MOST_STEPS = 10_000
-"""The longest way that a model, a recipe or a command takes: a thousand times what models are trained with.
+"""The most steps that a model, a recipe or a command accepts, a thousand times what models are trained with.
 
-One zero too many would otherwise look like a program that hangs. `solve` itself makes as many steps as it is asked for.
+With one zero too many a program would seem to hang. `solve` itself has no limit.
 """
+Grid = str | tuple[float, ...]
+"""g: a name, "geometric:10", or shares of the horizon from 0 to 1, linearly interpolated."""
+GRIDS: Registry[Callable[[float, float], float]] = Registry("grid")
+"""g(u, ratio), increasing from g(0) = 0 to g(1) = 1."""
+RATIO = 10.0
+
+
+@GRIDS.register("uniform")
+def uniform(u: float, ratio: float = 1.0) -> float:
+    """g(u) = u."""
+    return u
 
 
 @dataclass(frozen=True)
 class SolverConfig:
     """x(0) -> x(T) in N steps of a solver, each h = T / N long unless a grid says otherwise.
 
-    A model has its own way, a recipe draws ways, a sweep lists them, and a `Solution` says which one it took.
+    A model has one, recipes draw them, sweeps list them, and a `Solution` names the one it used.
 
     Args:
         solver: a name (see `SOLVERS`) or a solver object.
-        steps: N, at most `MOST_STEPS`. An adaptive solver chooses its own steps; N then says into how many parts `save`
-            divides the horizon.
+        steps: N, at most `MOST_STEPS`. For an adaptive solver, into how many parts `save` divides the horizon.
         horizon: T, the length of the trajectory.
-        grid: where the steps lie, see `GRIDS`: a name, or shares of T from 0 to 1.
+        grid: where the steps are: t_n = T g(n / N), see `GRIDS`.
     """
 
     solver: str | Solver
@@ -42,7 +55,7 @@ class SolverConfig:
         if problem := grid_problem(self.grid):
             problems.append(problem)
         if problems:
-            raise ConfigError("the way to integrate", problems)
+            raise ConfigError("SolverConfig", problems)
 
     @property
     def step(self) -> float:
@@ -74,23 +87,71 @@ class SolverConfig:
         horizon: float | None = None,
         grid: Grid | None = None,
     ) -> SolverConfig:
-        """The same way, except for what is given; its own solver, by name, is as it is: with its tolerance."""
+        """The same except for what is given. The name of its own solver leaves that solver, with its tolerance."""
         given = {"solver": None if solver == self.name else solver, "steps": steps, "horizon": horizon, "grid": grid}
         return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
-    def times(self, factor: float) -> SolverConfig:
-        """The same steps carried on, or cut short, to `factor` horizons: as many as come nearest to it.
-
-        A grid that is not uniform is stretched over them.
-        """
+    def stretched(self, factor: float) -> SolverConfig:
+        """Steps of the same length to `factor` times the horizon, as near as whole steps come to it."""
         steps = max(1, round(factor * self.steps))
         return self if steps == self.steps else replace(self, steps=steps, horizon=self.horizon * steps / self.steps)
 
-    def numbers(self) -> dict[str, Any]:
-        """What goes into a file: names and numbers."""
-        numbers = {"solver": self.name, "steps": self.steps, "horizon": self.horizon}
-        return numbers if self.grid == "uniform" else {**numbers, "grid": self.grid}
+    def to_dict(self) -> dict[str, Any]:
+        """Names and numbers, for a file."""
+        values = {"solver": self.name, "steps": self.steps, "horizon": self.horizon}
+        return values if self.grid == "uniform" else {**values, "grid": self.grid}
 
     def __str__(self) -> str:
         grid = self.grid if isinstance(self.grid, str) else f"{len(self.grid)} times"
         return f"{self.name}, {self.steps} steps, T = {self.horizon:g}" + ("" if grid == "uniform" else f", {grid}")
+
+
+def make_solver(solver: str | Solver) -> Solver:
+    """A solver from its name, with its defaults; a solver object is returned as it is."""
+    return solver if isinstance(solver, Solver) else SOLVERS[solver]()
+
+
+def edges(grid: Grid, steps: int, t0: float, t1: float) -> list[float]:
+    """t_n = t0 + (t1 - t0) g(n / N), n = 0, ..., N; they begin at t0 and end at t1 exactly."""
+    if grid == "uniform":
+        return [t0 + (t1 - t0) * n / steps for n in range(steps + 1)]
+    return [t0, *(t0 + (t1 - t0) * _share(grid, n / steps) for n in range(1, steps)), t1]
+
+
+def lengths(grid: Grid, times: Sequence[float]) -> list[float]:
+    """t_{n+1} - t_n; those of a uniform grid are equal to the last bit."""
+    if grid == "uniform":
+        return [(times[-1] - times[0]) / (len(times) - 1)] * (len(times) - 1)
+    return [late - early for early, late in pairwise(times)]
+
+
+def grid_problem(grid: object) -> str | None:
+    """What is wrong with a grid, as a sentence; None when nothing is."""
+    expected = "expected 'uniform', 'geometric', 'geometric:RATIO' with a ratio > 0, or shares from 0 to 1, increasing"
+    if isinstance(grid, str):
+        name, colon, ratio = grid.partition(":")
+        if problem := GRIDS.problem(name):
+            return problem
+        return None if not colon or _ratio(ratio) is not None else f"grid={grid!r}; {expected}"
+    shares = list(grid) if isinstance(grid, list | tuple) else []
+    numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
+    rising = numbers and len(shares) >= 2 and all(early < late for early, late in pairwise(shares))
+    return None if rising and shares[0] == 0 and shares[-1] == 1 else f"grid={grid!r}; {expected}"
+
+
+def _share(grid: Grid, u: float) -> float:
+    """g(u)."""
+    if isinstance(grid, str):
+        name, _, ratio = grid.partition(":")
+        return GRIDS[name](u, _ratio(ratio) or RATIO)
+    position = u * (len(grid) - 1)
+    k = min(int(position), len(grid) - 2)
+    return grid[k] + (position - k) * (grid[k + 1] - grid[k])
+
+
+def _ratio(text: str) -> float | None:
+    try:
+        ratio = float(text)
+    except ValueError:
+        return None
+    return ratio if 0 < ratio < math.inf else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 
 
 @SOLVERS.register("lie_trotter")

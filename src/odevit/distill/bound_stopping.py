@@ -10,8 +10,8 @@ import torch
 from transformers import TrainerCallback
 
 from odevit.analysis.lipschitz import local_lipschitz
-from odevit.attention.kinds import DotProductAttention
-from odevit.core.dynamics import Field
+from odevit.core.attention import DotProductAttention
+from odevit.core.base import Field
 from odevit.distill.distillation import StoppingRecipe
 from odevit.distill.loss import Distillation
 from odevit.objectives.bounds import approximation_bound, curvature, weight_bound

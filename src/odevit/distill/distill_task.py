@@ -202,7 +202,7 @@ class DistillTask(TaughtTask):
                 "muon_learning_rate": part.muon_learning_rate,
                 "left": part.left,
                 "judged": [
-                    None if solver_config is None else solver_config.numbers() for solver_config in part.eval_configs
+                    None if solver_config is None else solver_config.to_dict() for solver_config in part.eval_configs
                 ],
             }
             for part in self.phases

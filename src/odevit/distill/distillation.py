@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from odevit.bundled import bundled_models
+from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import WHEN, Phase, phase_problems

@@ -114,8 +114,8 @@ class FewerStepsTask(TaughtTask):
     def record_fields(self) -> dict[str, Any]:
         return {
             **super().record_fields(),
-            "way": self.network.solver_config.numbers(),
-            "teacher_way": self.network.teacher.solver_config.numbers(),
+            "way": self.network.solver_config.to_dict(),
+            "teacher_way": self.network.teacher.solver_config.to_dict(),
         }
 
     def summary(self, score: Score) -> str:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.analysis.attention import AttentionPath, attention_path
-from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel, readout_weights_of
+from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
 from odevit.data.class_names import align_classes
@@ -24,6 +24,7 @@ from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.hf.processor import PixelStatistics, find_processor, statistics_of
 from odevit.surgery.encoder import BlockBridge, DepthBridge
+from odevit.surgery.head import readout_weights_of
 from odevit.surgery.serialization import load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit, parse_output
 from odevit.surgery.vit_wrapper import BlockStack

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from odevit.analysis.perturbation import Divergence, perturb_patch
+from odevit.core.base import SOLVERS
 from odevit.core.image_model import ImageModel
-from odevit.core.solver import SOLVERS
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, integer, real
 from odevit.explorer.catalog import LoadedModel, ModelCatalog
@@ -190,7 +190,7 @@ def parting_of(model: ImageModel, picture: Image.Image, question: Question) -> D
     patch = question.get("row"), question.get("column")
     if not all(isinstance(place, int) for place in patch):
         raise ValueError(f"row={patch[0]!r}, column={patch[1]!r}; expected the place of a patch")
-    kind, solver_config = str(question.get("kind") or "token"), way_of(model, question).times(BEYOND)
+    kind, solver_config = str(question.get("kind") or "token"), way_of(model, question).stretched(BEYOND)
     return perturb_patch(model, model.pixels_of(picture), (int(patch[0]), int(patch[1])), solver_config, kind=kind)  # type: ignore[arg-type]
 
 

@@ -89,7 +89,7 @@ def tell(
     Beside a teacher, each of its layers has one of the `shares` of the horizon; equal ones unless given.
     """
     solver_config, pixels = solver_config or model.solver_config, model.pixels_of(picture)
-    path = attention_over_time(model, pixels, solver_config.times(beyond))
+    path = attention_over_time(model, pixels, solver_config.stretched(beyond))
     return story_of(model, picture, name, path, solver_config, teacher=teacher, shares=shares)
 
 

@@ -33,7 +33,7 @@ def nan_for_none(journey: Journey) -> Numbers:
     return {
         "picture": as_url(story.picture.convert("RGB")),
         "seen": list(story.seen),
-        "way": None if journey.solver_config is None else journey.solver_config.numbers(),
+        "way": None if journey.solver_config is None else journey.solver_config.to_dict(),
         "times": plain(story.times),
         "horizon": story.horizon,
         "query": story.query,
@@ -87,7 +87,7 @@ def stability_of(model: ImageModel, picture: Image.Image, solver_config: SolverC
     return {
         "exponent": finite(growth.exponents.values[0, 0]),
         "error": finite(growth.exponents.error[0, 0]),
-        "rates": [finite(rate) for rate in rates_between(growth, tuple(solver_config.times(BEYOND).edges))],
+        "rates": [finite(rate) for rate in rates_between(growth, tuple(solver_config.stretched(BEYOND).edges))],
         "radius": finite(radius.value[0]),
         "relative_radius": finite(radius.value[0] / state.norm()),
         "rival": rival,

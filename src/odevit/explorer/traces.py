@@ -14,11 +14,11 @@ from torch import Tensor
 from odevit.analysis.attention import AttentionPath, attention_over_time, attention_path
 from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
-from odevit.core.modeling_odevit import readout_weights_of
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
 from odevit.explorer.frame_data import SIDE, FrameData, story_of
 from odevit.hf.processor import make_image_processor, pixel_values, pixels_uint8
+from odevit.surgery.head import readout_weights_of
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
 from odevit.tokens import Tokens
@@ -98,7 +98,7 @@ def travel(
     with frozen(model):
         answer = _asked(model, pixels, solver_config)
         usual = answer if solver_config == model.solver_config else _asked(model, pixels, model.solver_config)
-    path = attention_over_time(model, pixels, solver_config.times(beyond), rolled=True)
+    path = attention_over_time(model, pixels, solver_config.stretched(beyond), rolled=True)
     story = story_of(model, picture, name, path, solver_config, teacher=teacher, shares=shares)
     read = torch.stack([what_is_read(model, state)[0] for state in path.states])
     layers = None if teacher is None else _layers_read(teacher, teacher.states(pixels))

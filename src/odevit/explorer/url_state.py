@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from odevit.analysis.perturbation import KINDS
-from odevit.core.solver import SOLVERS
+from odevit.core.base import SOLVERS
 from odevit.errors import Expected, integer, real
 from odevit.explorer.drawings import DRAWINGS
 

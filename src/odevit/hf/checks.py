@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
 from odevit.bundled import bundled_or
-from odevit.core.solution import Solution
-from odevit.errors import IntegrationError, IntegrationWarning, shortened
+from odevit.errors import shortened
 from odevit.hub import hub_access
-from odevit.time_varying.blend_cache import in_transform
-from odevit.tokens import Pixels
 
 FAILURES = ("raise", "warn", "ignore")
 """What can be done about an integration that failed; None is `raise` in training, `warn` in evaluation."""
@@ -80,36 +77,23 @@ def refuse_nan(model: nn.Module, source: object) -> None:
         )
 
 
-def check_solution(solution: Solution, pixels: Pixels, on_failure: str | None, training: bool) -> None:
-    """Warn once, or raise, when a trajectory did not reach its end, or not with finite numbers.
-
-    Looking at numbers waits for the device and breaks a graph, so it is done once, at the end, and not at all in a
-    graph that is compiled, exported or captured; "ignore" does without. What a solver says of itself costs nothing.
-    """
-    if on_failure not in (None, *FAILURES):
-        raise ValueError(f"on_failure={on_failure!r}; expected one of {', '.join(map(repr, FAILURES))}, or None")
-    if on_failure == "ignore" or (solution.failure is None and not can_look(solution.state)) or solution.ok:
-        return
-    _refuse_nan_pixels(pixels)
-    if on_failure == "raise" or (on_failure is None and training):
-        remedy = " In training, also lower the learning rate or clip gradients." if training else ""
-        raise IntegrationError(f"the integration failed: {solution.status}{remedy}")
-    message = f"the integration failed, and what follows from it is no answer: {solution.status}"
-    warnings.warn(f"{message} Pass on_failure='raise' to stop here.", IntegrationWarning, stacklevel=2)
-
-
-def can_look(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor are there to be looked at: not while a graph is made, nor within vmap or jvp."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.is_meta:
-        return False
-    return not in_transform() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def _refuse_nan_pixels(pixels: Pixels) -> None:
-    """Raise where the reason is the images themselves."""
-    bad = ~torch.isfinite(pixels).flatten(1).all(dim=1)
-    if can_look(pixels) and bad.any():
-        raise ValueError(
-            f"pixel_values has NaN or infinity in the images {bad.nonzero().flatten().tolist()[:10]} of the batch; "
-            "expected finite numbers. Look at how those images were decoded and normalised (a standard deviation of 0?)"
-        )
+def checked_from_pretrained(load: Callable[..., Any], source: Any, *args: Any, **kwargs: Any) -> Any:
+    """`load` with every weight of the checkpoint checked; see `OdeViTModel.from_pretrained`."""
+    wants_info = kwargs.pop("output_loading_info", False)
+    folder = bundled_or(source)
+    with hold_load_report():
+        with loading_errors(folder, other_head=not {"num_labels", "id2label"}.isdisjoint(kwargs)):
+            model, info = load(folder, *args, output_loading_info=True, **kwargs)
+        refuse_nan(model, folder)
+        missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
+        unexpected = sorted(info["unexpected_keys"])
+        if problem := other_knots([*missing, *unexpected], model.config):
+            raise ValueError(f"the checkpoint {folder} does not fit this model: {problem}")
+        if missing:
+            raise ValueError(
+                f"the checkpoint {folder} does not fit this model: {len(missing)} weights are "
+                f"missing ({shortened(missing)}) and {len(unexpected)} are of no use ({shortened(unexpected)}). "
+                "Load it with the class that its config.json names under 'architectures'"
+            )
+    warn_stretching(folder)
+    return (model, info) if wants_info else model

@@ -10,8 +10,8 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from odevit.attention.kinds import CosineAttention, DotProductAttention
-from odevit.core.attention import Attention
+from odevit.attention.variants import CosineAttention
+from odevit.core.attention import Attention, DotProductAttention
 from odevit.errors import ConfigError, integer, real
 from odevit.objectives.vectors import at_least_single, norms, spectral_norm
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.core.exponential import ExponentialEuler
 from odevit.core.solver_config import MOST_STEPS
 from odevit.errors import ConfigError, integer, real, validate

@@ -99,7 +99,7 @@ def analyze(
                 "run": os.fspath(run),
                 "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
                 "parameters": model.parameter_count,
-                **model.solver_config.numbers(),
+                **model.solver_config.to_dict(),
                 "leak": (equation := field.dynamics(sample.start(1))).leak,
                 "stopped_at": None if equation.fade is None else equation.fade.end,
                 "equation": field.describe(),

@@ -213,7 +213,7 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
 def exception_numbers(study: Study, rest: MaximalExponents) -> dict[str, Any]:
     """What the images do whose exponent at rest is not negative, one by one; nothing where the field stops them."""
     sample, answers = study.sample, study.answers
-    stopped = study.model.field.dynamics(sample.start(1)).fade is not None
+    stopped = getattr(study.model.field, "fade", None) is not None
     exceptions = torch.zeros_like(rest.values, dtype=torch.bool) if stopped else ~(rest.values < 0)
     watched = exceptions & (exceptions.cumsum(dim=0) <= DOUBTFUL)
     motions: list[MotionType] = []

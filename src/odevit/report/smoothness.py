@@ -14,7 +14,7 @@ from odevit.analysis.contraction import contraction_radius
 from odevit.analysis.lipschitz import attention_bound, local_lipschitz
 from odevit.analysis.lyapunov import with_fixed_steps
 from odevit.analysis.significance import PERCENTILES, Proportion, median, quantiles
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.field import Branch, VectorField
 from odevit.objectives.bounds import dot_product
 from odevit.objectives.vectors import norms

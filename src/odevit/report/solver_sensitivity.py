@@ -20,7 +20,7 @@ from odevit.analysis.sweep import (
     step_configs,
     sweep,
 )
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish_figure, format_signed, make_figure
 from odevit.report.cost import ENOUGH, enough
 from odevit.report.page import annotate, mark_horizon, number, percent, span, words

@@ -202,8 +202,8 @@ def run_forward(model: ImageModel, sample: Sample) -> ForwardCache:
 def path_configs(own: SolverConfig) -> list[SolverConfig]:
     """Where the model's own steps, carried on to `FAR` horizons, are read: every step up to the horizon, then pairs."""
     N = own.steps
-    pairs = [own.times(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
-    return [own.times(n / N) for n in sorted({*range(1, N + 1), *pairs, *(n - 1 for n in pairs)} - {0})]
+    pairs = [own.stretched(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
+    return [own.stretched(n / N) for n in sorted({*range(1, N + 1), *pairs, *(n - 1 for n in pairs)} - {0})]
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Study:
         x0, field = self.sample.start(self.sizes.limits), self.model.field
         since = field.autonomous_from
         there = None if since == 0 else measure_limits_along_path(field, x0, self.solver_config)
-        if there is not None and (since == math.inf or field.dynamics(x0).fade is not None):
+        if there is not None and (since == math.inf or getattr(field, "fade", None) is not None):
             return there
         rest = measure_limits(field, self.forward_cache.rest[0][: len(x0)], x0, max(self.solver_config.horizon, since))
         return rest if there is None else strictest([there, rest])

@@ -48,7 +48,7 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
         sample, model, N = study.sample, study.model, study.solver_config.steps
         x0 = sample.chunks[0]["x0"]
         chosen = _few_of_each(sample.labels[: len(x0)])
-        far = study.solver_config.times(FAR)
+        far = study.solver_config.stretched(FAR)
         saved = sorted({*range(N + 1), *range(N, far.steps + 1, max(1, N // 4)), far.steps})
         solution = model.depth(x0[chosen], far, save=saved)
         layout = model.layout()

@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import SOLVERS, Dynamics, Solver
 from odevit.core.runge_kutta import Tableau, combine
 from odevit.core.solution import SaveAt, Solution, Stats
-from odevit.core.solver import SOLVERS, Solver
+from odevit.core.solve import DRIVERS, Driver, Problem
 from odevit.errors import Expected, integer, real, validate
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
@@ -51,11 +51,11 @@ class AdaptiveSolver(Solver):
             raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
 
     def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: SaveAt) -> Solution:
-        """Integrate from t0 to t1, landing exactly on the `stops` equal parts of the way that `save` asks for.
+        """Integrate from t0 to t1. A step ends exactly at each of the `stops` equal parts that `save` asks for.
 
-        And where the velocity jumps, which an estimate of smooth errors may step over without a sign.
+        One also ends wherever the velocity jumps, which the error estimate for smooth velocities could miss.
         """
-        span, chosen, jumps = t1 - t0, save.chosen(stops), dynamics.discontinuities(t0, t1)
+        span, chosen, jumps = t1 - t0, save.numbers(stops), dynamics.discontinuities(t0, t1)
         states, times = ([x0], [t0]) if 0 in chosen else ([], [])
         maps: list[Tensor] = []
         if save.attentions:
@@ -104,9 +104,9 @@ class AdaptiveSolver(Solver):
             state=x,
             time=t,
             stats=Stats(nfe=nfe, steps=accepted, rejected=rejected),
-            states=save.kept(states),
+            states=save.detached(states),
             times=tuple(times),
-            attentions=save.kept(maps),
+            attentions=save.detached(maps),
             failure=failure,
         )
 
@@ -137,6 +137,23 @@ class AdaptiveSolver(Solver):
         kind = torch.promote_types(vector.dtype, torch.float32)
         vector, magnitude = vector.to(kind), magnitude.to(kind)
         return float((vector / (self.atol + self.rtol * magnitude)).square().mean().sqrt())
+
+
+@DRIVERS.register("adaptive")
+class Adaptive(Driver):
+    """Steps that the solver chooses, with `save`."""
+
+    def problems(self, problem: Problem) -> list[str]:
+        refusals = [
+            (self.checkpoint, "checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'"),
+            (self.penalties, "penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'"),
+        ]
+        return [sentence for refused, sentence in refusals if refused]
+
+    def run(self, problem: Problem) -> Solution:
+        solver, times = problem.solver, problem.times
+        assert isinstance(solver, AdaptiveSolver)  # others make fixed steps
+        return solver.integrate(problem.start(), problem.x0, times[0], times[-1], len(times) - 1, self.save)
 
 
 DOPRI_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)

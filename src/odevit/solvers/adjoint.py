@@ -8,17 +8,43 @@ from collections import Counter
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics, FixedStepSolver, Solver
 from odevit.core.solution import SaveAt, Solution, Stats
-from odevit.core.solver import Solver
+from odevit.core.solve import DRIVERS, Driver, Problem
 from odevit.errors import OdeVitWarning
 from odevit.solvers.adaptive import Dopri5
 from odevit.solvers.precision import precision_now
 
 DIVERGENCE_LIMIT = 1e-3
 """Tolerances times what a leak makes of them on the way back, from which on gradients are doubtful."""
+
+
+@DRIVERS.register("adjoint")
+class Adjoint(Driver):
+    """torchdiffeq's continuous adjoint, with `save`."""
+
+    def problems(self, problem: Problem) -> list[str]:
+        fixed = isinstance(problem.solver, FixedStepSolver)
+        refusals = [
+            (fixed, "adjoint=True is for adaptive solvers; use checkpoint=True with a fixed-step solver"),
+            (
+                self.checkpoint and not fixed,
+                "checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'",
+            ),
+            (
+                self.penalties and not fixed,
+                "penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'",
+            ),
+        ]
+        return [sentence for refused, sentence in refusals if refused]
+
+    def run(self, problem: Problem) -> Solution:
+        field, times = problem.field, problem.times
+        parameters = field.parameters() if isinstance(field, nn.Module) else None
+        span = (times[0], times[-1], len(times) - 1)
+        return integrate_with_adjoint(problem.start(), problem.x0, problem.solver, *span, self.save, parameters)
 
 
 def integrate_with_adjoint(
@@ -91,7 +117,7 @@ def integrate_with_adjoint(
             if count["accepted"] + count["rejected"] >= limit:
                 raise _GaveUpError(float(t), x)
 
-    wanted = save.chosen(stops)
+    wanted = save.numbers(stops)
     chosen = sorted(wanted | {0, stops})
     grid = torch.tensor([t0 + (t1 - t0) * n / stops for n in chosen], dtype=torch.float64, device=x0.device)
     # Without a leak nothing leads back to the anchor, and to carry its gradient along would cost as much as the state.
@@ -120,7 +146,7 @@ def integrate_with_adjoint(
         state=path[-1],
         time=t1,
         stats=Stats(count["nfe"], count["accepted"], count["rejected"]),
-        states=save.kept(path[i] for i in saved),
+        states=save.detached(path[i] for i in saved),
         times=tuple(float(grid[i]) for i in saved),
     )
 

@@ -6,14 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from odevit.core.dynamics import Dynamics
-from odevit.core.solver import History
+from odevit.core.base import Dynamics, FixedStepSolver, History
+from odevit.core.solution import Solution, Stats
+from odevit.core.solve import DRIVERS, Driver, Problem, integrate, plan_steps
 from odevit.registry import Registry
 from odevit.tokens import Logits
 
@@ -45,7 +47,7 @@ class Stop(ABC):
     """How many logits are kept for it."""
 
     @abstractmethod
-    def __call__(self, stop_state: StopState) -> Tensor:
+    def __call__(self, state: StopState) -> Tensor:
         """Which samples are done."""
 
 
@@ -58,9 +60,9 @@ class VelocityStop(Stop):
 
     needs_logits = False
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        moved = (stop_state.after - stop_state.before).flatten(1).norm(dim=1)
-        return moved < self.tolerance * abs(stop_state.h) * stop_state.after.flatten(1).norm(dim=1)
+    def __call__(self, state: StopState) -> Tensor:
+        moved = (state.after - state.before).flatten(1).norm(dim=1)
+        return moved < self.tolerance * abs(state.h) * state.after.flatten(1).norm(dim=1)
 
 
 @STOPS.register("cosine")
@@ -72,8 +74,8 @@ class CosineStop(Stop):
 
     needs_logits = False
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        old, new = (F.normalize(state.flatten(1).float(), dim=1) for state in (stop_state.before, stop_state.after))
+    def __call__(self, state: StopState) -> Tensor:
+        old, new = (F.normalize(state.flatten(1).float(), dim=1) for state in (state.before, state.after))
         # |a - b|^2 / 2 = 1 - a.b for unit vectors; the right side would lose the small numbers that matter here.
         return (new - old).square().sum(dim=1) / 2 < self.tolerance
 
@@ -85,8 +87,8 @@ class EntropyStop(Stop):
 
     tolerance: float = 1e-3
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        logs = (logits.float().log_softmax(-1) for logits in stop_state.logits[-2:])
+    def __call__(self, state: StopState) -> Tensor:
+        logs = (logits.float().log_softmax(-1) for logits in state.logits[-2:])
         old, new = (-(log.exp() * log).sum(dim=-1) for log in logs)
         return (new - old).abs() < self.tolerance
 
@@ -102,8 +104,8 @@ class ArgmaxStop(Stop):
     def readings(self) -> int:  # type: ignore[override]
         return math.ceil(self.steps) + 1
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        answers = torch.stack([logits.argmax(dim=-1) for logits in stop_state.logits])
+    def __call__(self, state: StopState) -> Tensor:
+        answers = torch.stack([logits.argmax(dim=-1) for logits in state.logits])
         return (answers == answers[-1]).all(dim=0) & (len(answers) >= self.readings)
 
 
@@ -114,8 +116,8 @@ class KlStop(Stop):
 
     tolerance: float = 0.005
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        old, new = (logits.float().log_softmax(-1) for logits in stop_state.logits[-2:])
+    def __call__(self, state: StopState) -> Tensor:
+        old, new = (logits.float().log_softmax(-1) for logits in state.logits[-2:])
         return (new.exp() * (new - old)).sum(dim=-1) < self.tolerance
 
 
@@ -132,81 +134,124 @@ class BoundStop(Stop):
 
     tolerance: float = 1.0
 
-    def __call__(self, stop_state: StopState) -> Tensor:
-        if len(stop_state.logits) < 3:
-            return torch.zeros(len(stop_state.after), dtype=torch.bool, device=stop_state.after.device)
-        oldest, old, new = (logits.float() for logits in stop_state.logits)
+    def __call__(self, state: StopState) -> Tensor:
+        if len(state.logits) < 3:
+            return torch.zeros(len(state.after), dtype=torch.bool, device=state.after.device)
+        oldest, old, new = (logits.float() for logits in state.logits)
         last, previous = (new - old).abs().amax(dim=-1), (old - oldest).abs().amax(dim=-1)
         first, second = new.topk(2, dim=-1).values.unbind(dim=-1)
         # last^2 / (previous - last), without dividing by zero: no shrinking, no bound.
         return (last < previous) & (self.tolerance * 2 * last.square() < (first - second) * (previous - last))
 
 
-def stop_problems(stop: Stop | None, *, kept: bool, training: bool, headless: bool) -> list[str]:
-    """Why samples cannot leave early in such a call, as sentences."""
-    if stop is None:
-        return []
-    asked = f"stop={STOPS.name_of(type(stop))!r}"
+def make_stop(stop: str | Stop) -> Stop:
+    """A criterion from its name, with its default or another tolerance: "kl", "kl:0.01"."""
+    if isinstance(stop, Stop):
+        return stop
+    name, colon, tolerance = stop.partition(":")
+    criterion = STOPS[name]
+    if not colon:
+        return criterion()
+    try:
+        value = float(tolerance)
+    except ValueError:
+        value = -1.0
+    if not value > 0:
+        raise ValueError(f"stop={stop!r}; expected a tolerance > 0 after the colon, such as {name}:0.01")
+    return criterion(value)  # type: ignore[call-arg]
+
+
+def stop_problems(stop: Stop, *, kept: bool, training: bool, headless: bool) -> list[str]:
+    """Why samples cannot stop early in such a call, as sentences."""
+    name = f"stop={STOPS.name_of(type(stop))!r}"
     refusals = [
         (kept, "with stop= samples leave at different times: nothing can be kept, no save, no penalties"),
         (training, "stop= is for evaluation, where every sample stops on its own; call model.eval() first"),
         (
             headless and stop.needs_logits,
-            f"{asked} reads logits, and there is no head to ask; use stop='velocity', or a model with a head",
+            f"{name} reads logits, and there is no head to ask; use stop='velocity', or a model with a head",
         ),
     ]
     return [sentence for refused, sentence in refusals if refused]
 
 
-def make_stop(stop: str | Stop) -> Stop:
-    """A criterion from its name, with its default or another tolerance: "kl", "kl:0.01"."""
-    if isinstance(stop, Stop):
-        return stop
-    name, colon, number = stop.partition(":")
-    criterion = STOPS[name]
-    if not colon:
-        return criterion()
-    try:
-        tolerance = float(number)
-    except ValueError:
-        tolerance = -1.0
-    if not tolerance > 0:
-        raise ValueError(f"stop={stop!r}; expected a tolerance > 0 after the colon, such as {name}:0.01")
-    return criterion(tolerance)  # type: ignore[call-arg]
+@DRIVERS.register("early_exit")
+class EarlyExit(Driver):
+    """The loop step by step, with the samples that are not done."""
+
+    def problems(self, problem: Problem) -> list[str]:
+        name, field = type(problem.solver).__name__, problem.field
+        fixed, kept = isinstance(problem.solver, FixedStepSolver), self.save.steps or self.save.attentions
+        training = isinstance(field, nn.Module) and field.training
+        refusals = [
+            (
+                self.adjoint and fixed,
+                "adjoint=True is for adaptive solvers; use checkpoint=True with a fixed-step solver",
+            ),
+            (not fixed, f"stop= asks after every step, and {name} chooses its own; use fixed steps, say 'heun'"),
+        ]
+        problems = [sentence for refused, sentence in refusals if refused]
+        stop, headless = make_stop(self.stop), self.readout is None
+        return problems + stop_problems(stop, kept=bool(kept or self.penalties), training=training, headless=headless)
+
+    @torch.no_grad()
+    def run(self, problem: Problem) -> Solution:
+        solver, x, times = problem.solver, problem.x0, problem.times
+        history: History = ()
+        assert isinstance(solver, FixedStepSolver)  # others are refused
+        dynamics = problem.start()
+        plan = plan_steps(solver, dynamics, times, problem.grid)
+        active = ActiveBatch(make_stop(self.stop), self.readout, x)
+        for step in plan:
+            before = x
+            x, _, history = integrate(solver, dynamics, x, [step], history=history)
+            state = StopState(step.h, before, x)
+            x, dynamics, history = active.after(step.n + 1, step.n + 1 == len(plan), state, dynamics, history)
+            if len(x) == 0:
+                break
+        steps, spent = active.steps, list(accumulate(step.nfe for step in plan))
+        most = int(steps.max())
+        return Solution(
+            state=active.final,
+            time=times[most],
+            stats=Stats(nfe=spent[most - 1], steps=most),
+            evaluations=steps.new_tensor([0, *spent])[steps],
+            stop_times=torch.tensor(times, device=steps.device)[steps] - times[0],
+        )
 
 
 class ActiveBatch:
-    """Which samples are still under way, and with which state and after how many steps the others left.
+    """The samples that are not done, and the final states and step counts of the others.
 
     Samples that are done leave the batch, so that only the others are computed.
     """
 
-    def __init__(self, stop: Stop, read: Callable[[Tensor], Logits] | None, x0: Tensor) -> None:
+    def __init__(self, stop: Stop, readout: Callable[[Tensor], Logits] | None, x0: Tensor) -> None:
         self.stop = stop
-        self.read = read if stop.needs_logits else None
+        self.readout = readout if stop.needs_logits else None
         self.final = x0.clone()
-        self.taken = torch.zeros(len(x0), dtype=torch.long, device=x0.device)
-        self.present = torch.arange(len(x0), device=x0.device)
-        self.logits = [] if self.read is None else [self.read(x0)]
+        self.steps = torch.zeros(len(x0), dtype=torch.long, device=x0.device)
+        self.samples = torch.arange(len(x0), device=x0.device)
+        self.logits = [] if self.readout is None else [self.readout(x0)]
 
     def after(
-        self, n: int, last: bool, stop_state: StopState, dynamics: Dynamics, history: History
+        self, n: int, last: bool, state: StopState, dynamics: Dynamics, history: History
     ) -> tuple[Tensor, Dynamics, History]:
-        """Let go whoever is done after step `n`: the states that stay, their equation and their past."""
-        x = stop_state.after
-        if self.read is not None:
-            self.logits = [*self.logits, self.read(x)][-self.stop.readings :]
+        """Take out the samples that are done after step `n`; the states that remain, their equation and history."""
+        x = state.after
+        if self.readout is not None:
+            self.logits = [*self.logits, self.readout(x)][-self.stop.readings :]
         if last:
             done = torch.ones(len(x), dtype=torch.bool, device=x.device)
-        elif n == 1:  # one step says nothing of where it leads
+        elif n == 1:  # one step alone shows no convergence
             return x, dynamics, history
         else:
-            done = self.stop(replace(stop_state, logits=self.logits))
+            done = self.stop(replace(state, logits=self.logits))
         if not done.any():
             return x, dynamics, history
-        leaving, stay = self.present[done], ~done
-        self.final[leaving], self.taken[leaving] = x[done], n
-        self.present = self.present[stay]
+        leaving, stay = self.samples[done], ~done
+        self.final[leaving], self.steps[leaving] = x[done], n
+        self.samples = self.samples[stay]
         self.logits = [logits[stay] for logits in self.logits]
-        stayed = tuple((time, slope[stay]) for time, slope in history)
-        return x[stay], dynamics.with_anchor(dynamics.anchor[stay]), stayed
+        kept = tuple((time, slope[stay]) for time, slope in history)
+        return x[stay], dynamics.with_anchor(dynamics.anchor[stay]), kept

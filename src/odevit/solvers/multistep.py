@@ -9,9 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver, History
 from odevit.core.exponential import phi
-from odevit.core.solver import SOLVERS, FixedStepSolver, History
 
 
 def adams_weights(nodes: Sequence[float], h: float, z: float = 0.0) -> list[float]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics
 from odevit.registry import Registry
 from odevit.tokens import AttentionMap
 
@@ -16,7 +16,7 @@ PENALTIES: Registry[type[Penalty]] = Registry("penalty")
 
 @dataclass(frozen=True)
 class Step:
-    """One step as a penalty sees it, with gradient: it began at t and was h long. Gone when the next one begins."""
+    """One step as a penalty sees it, with gradient: it began at t and was h long."""
 
     dynamics: Dynamics
     t: float
@@ -38,7 +38,7 @@ class Penalty:
     """
 
     needs_attentions: ClassVar[bool] = False
-    """Whether it looks at attention maps; they cost the fused kernel, so they are made only when needed."""
+    """Whether it uses attention maps, which cannot be had from the fused kernel."""
     draws_noise: ClassVar[bool] = False
     """Whether its running cost draws random numbers, which a recomputed step must draw again."""
 
@@ -47,15 +47,15 @@ class Penalty:
         raise NotImplementedError(f"{type(self).__name__} has no running cost")
 
     def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
-        """q: what the last state costs, where the trajectory ended at the time t."""
+        """q: the cost of the last state, at the time t."""
         raise NotImplementedError(f"{type(self).__name__} has no terminal cost")
 
     @classmethod
     def is_running(cls) -> bool:
-        """Whether it has a cost along the way."""
+        """Whether it has a running cost."""
         return cls.running is not Penalty.running
 
     @classmethod
     def is_terminal(cls) -> bool:
-        """Whether it has a cost at the end; that takes a field to go on from there."""
+        """Whether it has a cost at the end, which needs a field that can be evaluated there."""
         return cls.terminal is not Penalty.terminal

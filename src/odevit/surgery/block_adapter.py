@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from odevit.core.attention import ATTENTIONS
 from odevit.core.field import VectorField
-from odevit.core.mlp import ACTIVATIONS
-from odevit.core.norm import NORMS, CenterNorm
+from odevit.core.layers import ACTIVATIONS, NORMS, CenterNorm
 
 # What a part of a block is called in Hugging Face's models, in timm's and in ours, and where the field has it.
 PARTS = {

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from torch import nn
@@ -96,7 +96,9 @@ class StackedBlocks(BlockLocator):
 
     def _watch(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return args, kwargs | {"save": SaveAt.parse(kwargs.get("save")).also(states=True, attentions=False)}
+            x0, request = args
+            save = SaveAt.parse(request.save).also(states=True, attentions=False)
+            return (x0, replace(request, save=save)), kwargs
 
         def after(_: nn.Module, args: tuple[Any, ...], solution: Solution) -> None:
             trace.states[:] = solution.states

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
 from odevit.core.attention import ATTENTIONS
-from odevit.core.configuration_equation import FINEST, WIDEST, EquationConfig
-from odevit.core.depth import DEPTHS
+from odevit.core.base import DEPTHS
+from odevit.core.configuration import FINEST, WIDEST, OdeConfig
 from odevit.core.field import VectorField
 from odevit.core.solver_config import MOST_STEPS
 from odevit.errors import MAX_TIME, ConfigError, Expected, integer, real, unknown_name
@@ -26,7 +26,7 @@ INHERITED = ("mlp_ratio", "attention", "norm", "bias", "activation", "gated", "q
 """What the teacher's blocks decide where nothing else was asked for."""
 
 
-class OdeStudentConfig(EquationConfig):
+class OdeStudentConfig(OdeConfig):
     """Everything that defines the equation in the place of a teacher's blocks. None means: as the teacher has it.
 
     Args:
@@ -88,12 +88,12 @@ class OdeStudentConfig(EquationConfig):
     image_std: list[float] | None = None
 
     choices: ClassVar[dict[str, Collection[str]]] = {
-        **EquationConfig.choices,
+        **OdeConfig.choices,
         "init": ("auto", "inherit", "spectral", "average"),
     }
     inherited: ClassVar[tuple[str, ...]] = INHERITED
     rules: ClassVar[dict[str, Expected]] = {
-        **EquationConfig.rules,
+        **OdeConfig.rules,
         "steps": integer(1, MOST_STEPS, optional=True),
         "mlp_ratio": real(above=0, maximum=1024, optional=True),
         "hidden_size": integer(2, WIDEST, optional=True),
@@ -178,7 +178,7 @@ class OdeStudentConfig(EquationConfig):
         attention, options = self.attention or theirs.attention, self.attention_options
         if options is None and attention == theirs.attention and isinstance(block, VectorField):
             options = getattr(getattr(vit, "config", None), "attention_options", None)
-        able = attention in ATTENTIONS and ATTENTIONS[attention].can_turn
+        able = attention in ATTENTIONS and ATTENTIONS[attention].supports_rotary
         turns = able and (self.hidden_size or vit_spec.width) % (4 * heads) == 0
         traits: dict[str, Any] = {
             "attention": attention,

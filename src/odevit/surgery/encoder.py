@@ -17,15 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from odevit.core.base import DEFAULT, Depth, Request
 from odevit.core.builder import make_depth
-from odevit.core.depth import Depth
 from odevit.core.embedding import stretched
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution
-from odevit.core.solver_config import SolverConfig
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.time_varying.knots import KnottedField
-from odevit.tokens import Logits, TokenLayout, Tokens, with_registers
+from odevit.tokens import TokenLayout, Tokens, with_registers
 
 BlockOverride = Callable[[Tokens], Solution]
 """What is done with the tokens that arrive, in place of integrating them as configured."""
@@ -76,23 +75,16 @@ class OdeEncoder(nn.Module):
         """f, shared by the whole way."""
         return cast("VectorField | KnottedField", self.depth.field)
 
-    def forward(
-        self,
-        x0: Tokens,
-        solver_config: SolverConfig | None = None,
-        *,
-        depth: str | None = None,
-        read: Callable[[Tokens], Logits] | None = None,
-        **options: Any,
-    ) -> Solution:
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         """The trajectory that starts at the embedded image `x0`, in the teacher's width and with the teacher's tokens.
 
         Attention maps that are asked for are those of the equation: the student's registers are their last rows and
-        columns. `depth` may be "equilibrium"; `read` gets states as they leave; `options` are those of a `Depth`.
+        columns. The readout of the request gets states in the teacher's width.
         """
-        meaning = self.depth.as_depth(depth)
-        inner = None if read is None else lambda z: read(self.decode_tokens(z))
-        solution = meaning(self.encode_tokens(x0), solver_config, read=inner, **options)
+        readout = request.readout
+        inner = None if readout is None else lambda z: readout(self.decode_tokens(z))
+        depth = self.depth.as_depth(request.depth)
+        solution = depth(self.encode_tokens(x0), replace(request, readout=inner))
         return replace(
             solution,
             state=self.decode_tokens(solution.state).to(x0.dtype),
@@ -176,10 +168,10 @@ class DepthBridge(Depth):
         super().__init__(lambda: encoder.depth.field, encoder.depth.solver_config)
         self.encoder = (encoder,)
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         (encoder,) = self.encoder
         crossing = _crossing_of(encoder)
-        return encoder(x0, solver_config, **options) if crossing is None else crossing(x0)
+        return encoder(x0, request) if crossing is None else crossing(x0)
 
     def describe(self) -> str:
         return self.encoder[0].depth.describe()

@@ -8,7 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from odevit.core.modeling_odevit import OdeViTModel
+from odevit.core.pooling import ClsPooling, MeanPooling
 from odevit.surgery.block_locator import BlockLocator
+from odevit.tokens import TokenLayout, Tokens
 
 HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
 """What the heads of the models we know are called."""
@@ -51,3 +54,15 @@ def capture_head_inputs(heads: list[nn.Linear]) -> Iterator[list[Tensor]]:
         for head in heads:
             hooks.callback(head.register_forward_pre_hook(listen).remove)
         yield given
+
+
+def readout_weights_of(model: nn.Module, state: Tokens, layout: TokenLayout) -> tuple[Tensor, str]:
+    """w [batch, token], how much each token counts for the head of any ViT, and the name of that pooling.
+
+    An encoder of this library knows its pooling; for others it is CLS, or the mean of the patches without one.
+    """
+    encoder = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
+    if encoder is not None:
+        return encoder.pooling.weights(encoder.norm(state), layout), encoder.pooling.query
+    pooling = (ClsPooling if layout.has_cls else MeanPooling)(state.shape[-1])
+    return pooling.weights(state, layout), pooling.query

@@ -13,25 +13,24 @@ from torch import Tensor, nn
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import ModelOutput
 
-from odevit.core.builder import other_knots
-from odevit.core.depth import Depth
-from odevit.core.equation_model import EquationModel
+from odevit.core.base import Depth, Request, Solver
 from odevit.core.field import VectorField
 from odevit.core.image_model import ImageModel
-from odevit.core.modeling_odevit import readout_weights_of
-from odevit.core.output import OdeViTImageClassifierOutput, followed
-from odevit.core.solution import SaveAt, Solution, Stats
-from odevit.core.solver import Solver
+from odevit.core.output import OdeViTImageClassifierOutput, with_trajectory
+from odevit.core.pretrained_model import OdePreTrainedModel
+from odevit.core.solution import SaveAt, Solution, Stats, check_solution
 from odevit.core.solver_config import SolverConfig
-from odevit.hf.checks import check_solution, hold_load_report, loading_errors, refuse_nan
+from odevit.hf.checks import hold_load_report, loading_errors, refuse_nan
 from odevit.hf.processor import find_processor
 from odevit.solvers.early_exit import Stop
 from odevit.solvers.penalties import Penalty
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.encoder import BlockBridge, BlockOverride, DepthBridge, OdeEncoder, override_blocks
+from odevit.surgery.head import readout_weights_of
 from odevit.surgery.serialization import describe, is_legacy_student, legacy_config, rebuild
 from odevit.surgery.vit_spec import VitSpec, parse_output, zero_image
 from odevit.surgery.weight_init import truncation_report
+from odevit.time_varying.builder import other_knots
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knots import KnottedField
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
@@ -39,7 +38,7 @@ from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
-class OdeStudent(EquationModel, ImageModel):
+class OdeStudent(OdePreTrainedModel, ImageModel):
     """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
 
     A copy of a ViT whose list of blocks is one equation. Only the equation is trained: everything else is the
@@ -164,7 +163,7 @@ class OdeStudent(EquationModel, ImageModel):
 
     def follow(self, tokens: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
         """The trajectory in the teacher's width from h_0 on; `options` are those of a `Depth`."""
-        return self.encoder(tokens, solver_config, **options)
+        return self.encoder(tokens, Request(solver_config, **options))
 
     def teacher_layout(self, height: int | None = None, width: int | None = None) -> TokenLayout:
         """Where the teacher's CLS, patches and registers stand."""
@@ -210,12 +209,12 @@ class OdeStudent(EquationModel, ImageModel):
         )
         height, width = pixel_values.shape[-2:]
         read = None if stop is None else lambda state: self._logits(state, (height, width), kwargs)
-        options: dict[str, Any] = {"depth": depth, "penalties": penalties, "stop": stop, "read": read}
+        options: dict[str, Any] = {"depth": depth, "penalties": penalties, "stop": stop, "readout": read}
         options["save"] = SaveAt.parse(save).also(states=asked["hidden_states"], attentions=asked["attentions"])
         trajectories: list[Solution] = []
 
         def integrate(x0: Tokens) -> Solution:
-            trajectories.append(self.encoder(x0, solver_config, **options))
+            trajectories.append(self.encoder(x0, Request(solver_config, **options)))
             return trajectories[-1]
 
         wanted = kwargs.pop("return_dict", None) if self.config.base_config is None else kwargs.get("return_dict")
@@ -402,4 +401,4 @@ def _completed(output: Any, trajectory: Solution, asked: dict[str, bool], traini
             output[name] = values[name]
     if training and own and getattr(output, "loss", None) is not None:
         output.loss = output.loss + sum(trajectory.costs.values())
-    return followed(output, trajectory) if own else output
+    return with_trajectory(output, trajectory) if own else output

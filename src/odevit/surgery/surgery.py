@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from odevit.core.field import VectorField
-from odevit.core.projection import Projection, spectral_
+from odevit.core.layers import Projection, spectral_
 from odevit.errors import ConfigError, OdeVitWarning
 from odevit.hf.processor import find_processor, statistics_of
 from odevit.surgery.block_adapter import block_spec

@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.core.depth import Depth, refuse
+from odevit.core.base import DEFAULT, Depth, Request, Solver, refuse
 from odevit.core.image_model import ImageModel
-from odevit.core.output import OdeViTImageClassifierOutput, followed
+from odevit.core.output import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.solution import Solution, Stats
-from odevit.core.solver import Solver
 from odevit.core.solver_config import SolverConfig
 from odevit.hf.processor import PixelStatistics, statistics_of
 from odevit.surgery.vit_spec import VitSpec, parse_output
@@ -67,7 +66,7 @@ class ViTWrapper(ImageModel):
     ) -> Logits | OdeViTImageClassifierOutput:
         """Its logits; with `return_dict`, an output whose `stats` count the blocks. It has no solver to set."""
         logits, solution = self.ask(pixel_values, solver_config, **options)
-        return followed(OdeViTImageClassifierOutput(logits=logits), solution) if return_dict else logits
+        return with_trajectory(OdeViTImageClassifierOutput(logits=logits), solution) if return_dict else logits
 
     def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
         """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
@@ -100,7 +99,7 @@ class BlockStack(Depth):
         asked = [f"{name}={value!r}" for name, value in given.items() if value is not None]
         refuse("a ViT", [f"{words} was given, but {self.describe()} are no equation; leave it out" for words in asked])
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         raise ValueError(f"{self.describe()} are asked for logits, not for states; call ask(pixels)")
 
     def describe(self) -> str:

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from odevit.core.builder import make_knot
+from odevit.core.builder import make_vector_field
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.surgery.block_adapter import block_spec, weights_of
@@ -154,7 +154,7 @@ def copy_error(model: nn.Module, vit_spec: VitSpec, config: OdeStudentConfig) ->
 def _autonomous(config: OdeStudentConfig, vit_spec: VitSpec, model: nn.Module | None) -> VectorField:
     """A field of one set of weights that is otherwise as configured. Without a model it has no positions."""
     plain = config.changed(leak=0.0, fade=0.0, **({} if model else {"rope_theta": 0.0}))
-    return make_knot(plain, vit_spec.layout(model) if model and plain.rope_theta else None)
+    return make_vector_field(plain, vit_spec.layout(model) if model and plain.rope_theta else None)
 
 
 def _hats(table: KnotSchedule, times: Sequence[float]) -> Tensor:

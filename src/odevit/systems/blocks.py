@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.core.dynamics import Dynamics
+from odevit.core.base import Dynamics, FixedStepSolver
 from odevit.core.field import Branch, VectorField
-from odevit.core.mlp import Mlp
-from odevit.core.solver import FixedStepSolver, make_solver
-from odevit.core.solver_config import SolverConfig
+from odevit.core.layers import Mlp
+from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.core.splitting import LieTrotter
 from odevit.registry import Registry
 from odevit.systems.scaling import multiplied
@@ -135,7 +134,7 @@ class MixedStages(IncrementBlock):
         """What is added to y."""
 
     def method(self) -> FixedStepSolver:
-        return _Mixing(self)
+        return _MixedStep(self)
 
 
 @BLOCKS.register("rk2_learned")
@@ -169,7 +168,7 @@ class GatedRK2(MixedStages):
         hf_init.xavier_uniform_(self.gate.weight)
 
 
-class _Mixing(FixedStepSolver):
+class _MixedStep(FixedStepSolver):
     """x' = x + h mix(k_1, k_2), k_2 = f(x + h k_1)."""
 
     order = 1

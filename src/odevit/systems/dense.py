@@ -8,8 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from odevit.core.depth import DEPTHS
-from odevit.core.dynamics import Field
+from odevit.core.base import DEFAULT, DEPTHS, Field, Request
 from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
 from odevit.systems.stacked import StackedDepth
@@ -40,8 +39,8 @@ class DenseDepth(StackedDepth):
             for layer in range(1, solver_config.steps + 1)
         )
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
-        recorder, y, seen = self.recorder(x0, self.solver_config.steps, solver_config, **options), x0, [x0]
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        recorder, y, seen = self.recorder(x0, self.solver_config.steps, request), x0, [x0]
         for number, (layer, shares) in enumerate(zip(self.blocks(), self.shares, strict=True), start=1):
             seen.append(self.step(recorder, layer.dynamics(y), y, number))
             mean = sum(share * x for share, x in zip(shares, seen, strict=True))

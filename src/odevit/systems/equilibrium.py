@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from odevit.core.depth import DEPTHS, Depth, refuse
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import DEFAULT, DEPTHS, Depth, Dynamics, Field, FixedStepSolver, Request, Solver, refuse
 from odevit.core.field import Branch
 from odevit.core.solution import SaveAt, Solution, Stats
 from odevit.core.solve import solve
-from odevit.core.solver import FixedStepSolver, Solver
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
 from odevit.errors import Expected, OdeVitWarning, integer, real
 from odevit.solvers.fixed_point import SEARCHES, FixedPoint, Map
@@ -121,11 +118,11 @@ class EquilibriumDepth(Depth):
     # What a search does next hangs on what it has found, and the gradient that it hands on is made in a hook. A model
     # that is compiled does this part as it is written; a field that is compiled by itself stays so.
     @torch.compiler.disable
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
-        solver_config = solver_config or self.resolve(None, None, None)
+        solver_config = request.solver_config or self.resolve(None, None, None)
         learning = torch.is_grad_enabled()
-        self._refuse(solver_config, options, learning)
+        self._refuse(solver_config, request, learning)
         method, to, search = solver_config.method, self._approach(solver_config), SEARCHES[self.search]
         assert isinstance(method, FixedStepSolver)  # others are refused
         dynamics = self.field.dynamics(x0)  # once: dropout has one mask for the whole search
@@ -213,8 +210,8 @@ class EquilibriumDepth(Depth):
         if restless == 0:
             return None
         return (
-            f"No rest point was found for {restless} of {len(calm)} samples in {solver_config.steps} evaluations: residuals up "
-            f"to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state is the one with "
+            f"No rest point was found for {restless} of {len(calm)} samples in {solver_config.steps} evaluations: residuals "
+            f"up to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state is the one with "
             "the smallest velocity on the way. See where they go with depth='ode' and a long horizon."
         )
 
@@ -224,8 +221,8 @@ class EquilibriumDepth(Depth):
         if short == 0:
             return None
         return (
-            f"{short} of {len(rest.residual)} samples used up {solver_config.steps} evaluations near rest: residuals up to "
-            f"{float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
+            f"{short} of {len(rest.residual)} samples used up {solver_config.steps} evaluations near rest: residuals up "
+            f"to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
         )
 
     def _approach(self, solver_config: SolverConfig) -> SolverConfig:
@@ -243,7 +240,7 @@ class EquilibriumDepth(Depth):
         steps = max(own.steps, math.ceil(since / own.step - 1e-9))
         return own.replace(steps=steps, horizon=steps * own.step)
 
-    def _refuse(self, solver_config: SolverConfig, options: dict[str, Any], learning: bool) -> None:
+    def _refuse(self, solver_config: SolverConfig, request: Request, learning: bool) -> None:
         problems, since = [], self.field.autonomous_from
         if not solver_config.is_fixed:
             problems.append(
@@ -259,8 +256,8 @@ class EquilibriumDepth(Depth):
                 "the weights of this field move in time, and only the last ones are there at rest: the others would "
                 "have no gradient; train with depth='ode', or with depth.gradient=unrolled"
             )
-        keep = SaveAt.parse(options.get("save"))
-        if keep.steps or keep.attentions or any(options.get(name) for name in ("penalties", "adjoint", "stop")):
+        keep = SaveAt.parse(request.save)
+        if keep.steps or keep.attentions or request.penalties or request.adjoint or request.stop:
             problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
         refuse("an equilibrium", problems)
 

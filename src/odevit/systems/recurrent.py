@@ -12,17 +12,16 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.core.depth import DEPTHS, refuse
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import DEFAULT, DEPTHS, Dynamics, Field, Request, refuse
 from odevit.core.field import VectorField
-from odevit.core.norm import NORMS
+from odevit.core.layers import NORMS
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
 from odevit.core.splitting import LieTrotter
 from odevit.errors import Expected, integer, real
-from odevit.solvers.early_exit import ActiveBatch, Stop, StopState, make_stop, stop_problems
+from odevit.solvers.early_exit import ActiveBatch, StopState, make_stop, stop_problems
 from odevit.systems.layered import LayerRecorder, RepeatedDepth
-from odevit.tokens import Logits, Tokens
+from odevit.tokens import Tokens
 
 START = math.sqrt(2 / 5)
 """Standard deviation of s_0, beside states that the norms of the core keep at 1."""
@@ -92,19 +91,14 @@ class RecurrentDepth(RepeatedDepth):
         log = torch.randn(()) * self.spread - self.spread**2 / 2
         return min(MOST_STEPS, 1 + int(torch.poisson((self.mean - 1.0) * log.exp())))
 
-    def forward(
-        self,
-        x0: Tokens,
-        solver_config: SolverConfig | None = None,
-        *,
-        stop: str | Stop | None = None,
-        read: Callable[[Tokens], Logits] | None = None,
-        **options: Any,
-    ) -> Solution:
-        steps = self.draw() if self.training and solver_config is None else self.repetitions(solver_config)
-        recorder, criterion = self.recorder(x0, steps, **options), None if stop is None else make_stop(stop)
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        own, stop, readout = request.solver_config, request.stop, request.readout
+        steps = self.draw() if self.training and own is None else self.repetitions(own)
+        recorder = self.recorder(x0, steps, replace(request, solver_config=None, stop=None))
+        criterion = None if stop is None else make_stop(stop)
         kept = bool(recorder.chosen or recorder.keep.attentions or recorder.penalties)
-        refuse(self.subject, stop_problems(criterion, kept=kept, training=self.training, headless=read is None))
+        if criterion is not None:
+            refuse(self.subject, stop_problems(criterion, kept=kept, training=self.training, headless=readout is None))
         around, core = len(self.prelude) + len(self.coda), len(self.core)
 
         def through(blocks: Iterable[Any], x: Tokens) -> Tokens:
@@ -116,11 +110,11 @@ class RecurrentDepth(RepeatedDepth):
             e = through(self.prelude, x0)
             return recorder.solution(through(self.coda, self._repeat(steps, recorder, through, e)))
         with torch.no_grad():
-            asked = None if read is None else lambda state: read(through(self.coda, state))
+            asked = None if readout is None else lambda state: readout(through(self.coda, state))
             e = through(self.prelude, x0)
             active = ActiveBatch(criterion, asked, self._start(e))
             self._repeat(steps, recorder, through, e, active)
-            taken, y = active.taken, through(self.coda, active.final)
+            taken, y = active.steps, through(self.coda, active.final)
         most = int(taken.max())
         return replace(
             recorder.solution(y),
@@ -160,7 +154,10 @@ class RecurrentDepth(RepeatedDepth):
 
     def describe(self) -> str:
         prelude, core, coda = len(self.prelude), len(self.core), len(self.coda)
-        return f"{self.solver_config.steps} repetitions of a core between a prelude and a coda (blocks: {prelude}, {core}, {coda})"
+        return (
+            f"{self.solver_config.steps} repetitions of a core between a prelude and a coda (blocks: {prelude}, {core}, "
+            f"{coda})"
+        )
 
 
 Through = Callable[[Iterable[Any], Tokens], Tokens]

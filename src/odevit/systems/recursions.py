@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.core.depth import DEPTHS, refuse
-from odevit.core.dynamics import Field
+from odevit.core.base import DEFAULT, DEPTHS, Field, Request, refuse
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
@@ -115,9 +114,9 @@ class RecursionsDepth(LayeredDepth):
         )
         return counts
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         turns, tokens = self.solver_config.steps, x0.shape[1]
-        recorder = self.recorder(x0, turns + 2, solver_config, **options)
+        recorder = self.recorder(x0, turns + 2, request)
         if recorder.keep.attentions and not self.fixed_graph:
             refuse(self.subject, ["attention maps were asked for, but images keep different numbers of tokens"])
         # Whatever is no patch surrounds the patches, for every size of image.
@@ -146,7 +145,7 @@ class RecursionsDepth(LayeredDepth):
         worth = len(self.blocks) * (turn.counts + others) / tokens
         blocks = [cast(VectorField, block) for block in self.blocks]
         # Penalties look at every token, those that fill up a group included.
-        exact = bool(recorder.penalties) or not all(block.can_hide for block in blocks)
+        exact = bool(recorder.penalties) or not all(block.supports_token_mask for block in blocks)
         who, states = [], []
         for group in turn.groups(exact):
             every = slice(None) if group.samples is None else group.samples

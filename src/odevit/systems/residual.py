@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import Dynamics, Field
 from odevit.core.field import VectorField
 from odevit.errors import Expected, real
 from odevit.systems.blocks import BLOCKS

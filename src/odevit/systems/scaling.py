@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.core.dynamics import Component, Dynamics
-from odevit.core.projection import Projection
+from odevit.core.base import Component, Dynamics
+from odevit.core.layers import Projection
 
 Number = Callable[[int, int], float]
 """A number for layer l = 1..L of L."""
@@ -114,8 +114,8 @@ class Scaling(nn.Module):
         """The equation of layer l with its learned factors."""
         if not self.is_learned:
             return dynamics
-        list_of = len(self.factors) // self.layers
-        own = [self.factors[(layer - 1) * list_of + n % list_of] for n in range(len(self.names))]
+        count = len(self.factors) // self.layers
+        own = [self.factors[(layer - 1) * count + n % count] for n in range(len(self.names))]
         return multiplied(dynamics, dict(zip(self.names, own, strict=True)))
 
     def begin(self, fields: nn.Module) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from torch import nn
 
-from odevit.core.depth import DEPTHS
-from odevit.core.dynamics import Field
+from odevit.core.base import DEFAULT, DEPTHS, Field, Request
 from odevit.core.solution import Solution
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
 from odevit.errors import Expected, integer
@@ -48,8 +47,8 @@ class StackedDepth(ResidualDepth):
         self.layers = nn.ModuleList(self.setup_blocks(fields, block, scaling, scaling_value))
         self.shared = shared
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
-        recorder, x = self.recorder(x0, self.solver_config.steps, solver_config, **options), x0
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        recorder, x = self.recorder(x0, self.solver_config.steps, request), x0
         for number, layer in enumerate(self.blocks(), start=1):
             x = recorder.record(number, self.step(recorder, layer.dynamics(x), x, number))
         return recorder.solution(x)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from odevit.core.depth import DEPTHS, refuse
-from odevit.core.dynamics import Component, Dynamics, Field
+from odevit.core.base import DEFAULT, DEPTHS, Component, Dynamics, Field, Request, refuse
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
@@ -75,8 +75,8 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
             field = KnottedField([field], still, changes, moving)
         (self.field,) = self.setup_blocks([field], block, scaling, scaling_value)
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
-        steps = self.repetitions(solver_config)
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        steps = self.repetitions(request.solver_config)
         edges = self.solver_config.replace(steps=steps).edges
         problems = self.field.grid_problems(edges)
         if self.scaling.is_learned and steps != self.solver_config.steps:
@@ -84,7 +84,11 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
                 f"steps={steps} was given, but it has learned factors for {self.solver_config.steps} repetitions"
             )
         refuse(self.subject, problems)
-        recorder, x, whole_way = self.recorder(x0, steps, **options), x0, self.field.dynamics(x0)
+        recorder, x, whole_way = (
+            self.recorder(x0, steps, replace(request, solver_config=None)),
+            x0,
+            self.field.dynamics(x0),
+        )
         for number, (begin, end) in enumerate(pairwise(edges), start=1):
             x = recorder.record(number, self.step(recorder, held(whole_way, begin, end), x, number))
         return recorder.solution(x)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.core.depth import DEPTHS
-from odevit.core.dynamics import Dynamics, Field
+from odevit.core.base import DEFAULT, DEPTHS, Dynamics, Field, Request
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import BOOLEAN, Expected, real
@@ -70,9 +69,9 @@ class UniversalDepth(RepeatedDepth):
         if self.halting is not None:
             hf_init.ones_(self.halting.bias)  # a new unit halts early, and learns to go on
 
-    def forward(self, x0: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
-        steps = self.repetitions(solver_config)
-        recorder, dynamics = self.recorder(x0, steps, **options), self.field.dynamics(x0)
+    def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
+        steps = self.repetitions(request.solver_config)
+        recorder, dynamics = self.recorder(x0, steps, replace(request, solver_config=None)), self.field.dynamics(x0)
         if self.halting is not None:
             return self._halt(x0, steps, recorder, dynamics, self.halting)
         x = x0

@@ -1,4 +1,4 @@
-"""What was made of weights, as long as none of them has changed."""
+"""Blended fields, kept until a weight changes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import torch
 from torch import nn
 
 from odevit.core.field import VectorField
+from odevit.core.solution import in_transform
 
-Made = dict[Any, VectorField]
-"""Fields between the knots, by their places."""
+Blends = dict[Any, VectorField]
+"""Fields between the knots, by where they are."""
 
 
 class BlendCache:
-    """Blended fields, as long as no weight has changed. No part of the field: neither copied nor saved with it."""
+    """Blended fields, valid as long as no weight has changed. It is neither copied nor saved with the field."""
 
     def __init__(self, owner: nn.Module | None = None) -> None:
         self.stamp = [] if owner is None else _stamp(owner)
-        # As long as the weights of that moment are held here, no others can come to lie where they lay.
+        # Held here, so that no other weights can be allocated at their addresses.
         self.held = [] if owner is None else [weight.detach() for weight in owner.parameters()]
-        self.made: tuple[Made, Made] = ({}, {})
-        """What was made outside of inference mode, which can be differentiated by others, and within it."""
+        self.blends: tuple[Blends, Blends] = ({}, {})
+        """Those made outside of inference mode and those made within it."""
 
     def fits(self, owner: nn.Module) -> bool:
         return self.stamp == _stamp(owner)
@@ -31,10 +32,10 @@ class BlendCache:
 
 
 def _stamp(owner: nn.Module) -> list[Any]:
-    """Whether autocast is on, where every weight lies, and how often it was changed.
+    """The autocast state, and the address and version of every weight.
 
-    Autocast makes something else of products, such as those of changes of a low rank. Weights are gone through by hand,
-    since `parameters()` takes as long as a small step.
+    Autocast changes products, such as those of low-rank changes. The modules are walked here because `parameters()`
+    takes as long as a small step.
     """
     stamp: list[Any] = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
     modules = [owner]
@@ -46,16 +47,11 @@ def _stamp(owner: nn.Module) -> list[Any]:
     return stamp
 
 
-def usable(kept: BlendCache | None, made: Made | None) -> Made | None:
-    """Where to look for a field and to leave it: with what is kept, or, where it may not be kept, with `made`.
+def usable(cache: BlendCache | None, blends: Blends | None) -> Blends | None:
+    """Where to look up and to store a blend: in the cache, or in `blends` where it may not be kept.
 
-    What was made with a gradient, or within a function transform, means nothing to anybody else.
+    A blend with a gradient, or made within a function transform, is of no use to another call.
     """
-    if kept is None or torch.is_grad_enabled() or in_transform():
-        return made
-    return kept.made[torch.is_inference_mode_enabled()]
-
-
-def in_transform() -> bool:
-    """Whether a function transform (jvp, vmap) is at work, whose tensors lie nowhere and have no numbers to look at."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    if cache is None or torch.is_grad_enabled() or in_transform():
+        return blends
+    return cache.blends[torch.is_inference_mode_enabled()]

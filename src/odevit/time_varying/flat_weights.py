@@ -1,4 +1,4 @@
-"""v_k = [vec W_1; vec W_2; ...]: the weights of a knot as one vector, blended in one go."""
+"""v_k = [vec W_1; vec W_2; ...]: the weights of a knot as one vector, blended by one operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FlatWeights:
 
     def __init__(self, knots: Sequence[Weights], names: Iterable[str]) -> None:
         first = knots[0]
-        # Large ones first: matrices then begin where matrix units like to read.
+        # Large ones first, so that matrices are aligned for the matrix units.
         self.names = sorted(names, key=lambda name: -first[name].numel())
         self.shapes = [first[name].shape for name in self.names]
         self.vectors = [torch.cat([knot[name].flatten() for name in self.names]) for knot in knots]
@@ -43,7 +43,7 @@ class FlatWeights:
 
 
 class FlatKnots:
-    """W(t) = between knots + between changes, of all weights at once.
+    """W(t) = blend of knots + blend of changes, of all weights at once.
 
     Args:
         knots: the weights of each, by name.
@@ -52,20 +52,20 @@ class FlatKnots:
 
     def __init__(self, knots: Sequence[Weights], changes: Sequence[Weights] = ()) -> None:
         changed = set(changes[0]) if changes else set()
-        self.still = FlatWeights(knots, knots[0].keys() - changed) if knots[0].keys() - changed else None
-        self.moved = FlatWeights(knots, changed) if changed else None
+        self.fixed = FlatWeights(knots, knots[0].keys() - changed) if knots[0].keys() - changed else None
+        self.changed = FlatWeights(knots, changed) if changed else None
         self.added = FlatWeights(changes, changed) if changed else None
 
-    def __call__(self, place: Between, change: Between) -> dict[str, Tensor]:
-        """The weights at a place between the knots and one between the changes."""
-        weights = {} if self.still is None else self.still.parts(self.still.between(*place))
-        if self.moved is not None and self.added is not None:
-            weights |= self.moved.parts(self.moved.between(*place) + self.added.between(*change))
+    def __call__(self, knot: Between, change: Between) -> dict[str, Tensor]:
+        """The weights between two knots and between two changes."""
+        weights = {} if self.fixed is None else self.fixed.parts(self.fixed.between(*knot))
+        if self.changed is not None and self.added is not None:
+            weights |= self.changed.parts(self.changed.between(*knot) + self.added.between(*change))
         return weights
 
 
 def can_be_flattened(weights: Iterable[Tensor]) -> bool:
-    """Whether weights fit into one vector: ordinary ones of one kind, on one device."""
+    """Whether weights can be one vector: plain parameters of one dtype on one device."""
     kinds = {(type(weight), weight.dtype, weight.device) for weight in weights}
     return len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
 

@@ -1,4 +1,4 @@
-"""W(t) = W_0 + sum_r z_r(t) B_r, z = V silu(U phi(t) + u) + v: weights that a small network makes of the time."""
+"""W(t) = W_0 + sum_r z_r(t) B_r, z = V silu(U phi(t) + u) + v: weights that a small network computes from the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.core.field import VectorField
-from odevit.core.norm import time_features
+from odevit.core.layers import time_features
 from odevit.time_varying.flat_weights import named_weights
 from odevit.time_varying.knot_schedule import Between, KnotSchedule
 from odevit.time_varying.knots import KnottedField
@@ -68,11 +68,11 @@ class HyperField(KnottedField):
             f"held from t = {horizon:g} on"
         )
 
-    def _flattened(self) -> None:
-        # There is nothing between knots: a sum by a network of the time, and no lerp.
+    def _flat_knots(self) -> None:
+        # Its weights are sums and not blends of two knots.
         return None
 
-    def _weights(self, place: Between, change: Between) -> dict[str, Tensor]:
+    def _weights(self, knot: Between, change: Between) -> dict[str, Tensor]:
         weights = named_weights(self._knot(0))
         code = self.code(change[0] + change[1])  # the share of T that has passed: its two knots are 0 and T
         for part, basis in zip(code.unbind(), self.changes, strict=True):

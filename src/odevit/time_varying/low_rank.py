@@ -1,4 +1,4 @@
-"""W <- W + A B, v <- v + d: what is changed in a weight that all times share."""
+"""W <- W + A B, v <- v + d: a change of weights that all knots share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from odevit.time_varying.flat_weights import Weights, named_weights
 
 
 class LowRankChange(nn.Module):
-    """W <- W + A B, v <- v + d: what a knot changes in a weight that all of them share. It begins as nothing.
+    """W <- W + A B, v <- v + d: what one knot adds to shared weights. It starts at 0.
 
     Args:
         field: whose weights are changed.
-        rank: of A B, the change of a matrix; 0 leaves matrices alone and changes the vectors only, None changes
-            matrices freely.
+        rank: of A B, the change of a matrix; 0 changes the vectors only, None makes the change of a matrix full.
     """
 
     def __init__(self, field: VectorField, rank: int | None) -> None:
@@ -39,7 +38,7 @@ class LowRankChange(nn.Module):
         return {0: "norms and biases", None: "changes"}.get(self.rank, f"changes of rank {self.rank}")
 
     def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """What is added to the weights, by their names in the field; those that stay are left out."""
+        """What is added to the weights, by their names in the field, without those that do not change."""
         own = self._parameters
         changes: dict[str, Tensor] = {}
         for name in names:
@@ -51,7 +50,7 @@ class LowRankChange(nn.Module):
 
     @torch.no_grad()
     def approximate(self, wanted: Weights) -> None:
-        """Become the nearest change of this rank to the one that is wanted, by the singular values of each matrix."""
+        """Set this change to the nearest one of its rank to `wanted`, by the singular values of each matrix."""
         own = self._parameters
         for name, value in wanted.items():
             if (vector := own.get(_key(name))) is not None:

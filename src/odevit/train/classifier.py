@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from transformers import set_seed
 
+from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet

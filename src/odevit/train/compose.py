@@ -23,8 +23,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odevit.core.attention import ATTENTIONS
+from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError, shortened, unknown_name, with_key_prefix
 from odevit.solvers.penalties import PENALTIES

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from odevit.core.depth import Depth
+from odevit.core.base import Depth
 from odevit.core.solver_config import SolverConfig
 from odevit.train.loss import TrainingLoss
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from odevit.core.solver import Solver
+from odevit.core.base import Solver
 from odevit.core.solver_config import SolverConfig
 from odevit.data.batches import Batches
 from odevit.solvers.early_exit import Stop

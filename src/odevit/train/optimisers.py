@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from transformers import TrainerCallback
 
-from odevit.core.projection import Projection
+from odevit.core.layers import Projection
 from odevit.train.recipe import TrainRecipe
 
 

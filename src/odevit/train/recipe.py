@@ -12,10 +12,9 @@ from typing import Any, Self
 
 import torch
 
-from odevit.core.configuration_equation import FINEST
+from odevit.core.base import DEPTHS, SOLVERS, FixedStepSolver
+from odevit.core.configuration import FINEST
 from odevit.core.configuration_odevit import OdeViTConfig
-from odevit.core.depth import DEPTHS
-from odevit.core.solver import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import MOST_STEPS
 from odevit.data.augment.policy import Augmentation
 from odevit.errors import (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from odevit.core.solver import SOLVERS, FixedStepSolver
+from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, unknown_name
 
@@ -66,7 +66,7 @@ def parse_solver_config(text: str, own: SolverConfig) -> SolverConfig:
     if float(horizons or 1) < 1:
         raise ValueError(f"{text!r} ends before the model's own horizon; expected a multiple of it, at least 1")
     count = own.steps if steps is None else max(1, round(float(steps) * (own.steps if times else 1)))
-    return own.replace(None if solver == OWN else solver, count).times(float(horizons or 1))
+    return own.replace(None if solver == OWN else solver, count).stretched(float(horizons or 1))
 
 
 @dataclass(frozen=True)
@@ -156,5 +156,5 @@ class SolverSampler:
 
     def _way(self, solver: str | None, steps: int, multiple: float) -> SolverConfig:
         if self.hold:
-            return self.own.replace(solver, steps).times(max(1.0, multiple))
+            return self.own.replace(solver, steps).stretched(max(1.0, multiple))
         return self.own.replace(solver, steps, multiple * self.own.horizon)

@@ -1,4 +1,4 @@
-"""weights, config.json, preprocessor_config.json: what every model of continuous depth is to transformers."""
+"""weights, config.json, preprocessor_config.json: what every model of this library is to transformers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import Any
 
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import logging
 
 from odevit.core.attention import Attention
-from odevit.hf.processor import PROCESSOR, save_processor
-from odevit.time_varying.knots import KnottedField
+from odevit.core.base import HOOKS, Field
 
 logger = logging.get_logger(__name__)
 
 
-class EquationModel(PreTrainedModel):
-    """A `PreTrainedModel` with an equation in it: made from scratch, or in a ViT's place."""
+class OdePreTrainedModel(PreTrainedModel):
+    """A `PreTrainedModel` with an equation in it: made from scratch, or a student of a ViT."""
 
     main_input_name = "pixel_values"
     supports_gradient_checkpointing = True
     # The loss is a mean over the batch as it came; the Trainer must not divide it again.
     accepts_loss_kwargs = False
     _supports_sdpa = True
-    # What is called, again and again: a field as a whole never is, since solvers take its components one by one.
+    # The modules that are called: a field as a whole never is, since solvers take its components one by one.
     _no_split_modules = ["Branch"]  # noqa: RUF012 (Hugging Face expects a list)
 
-    def own_processor(self) -> BaseImageProcessor | None:
-        """The image processor that is saved with the model, if it is known."""
+    def own_processor(self) -> Any:
+        """The image processor that is saved with the model; None if it is not known."""
         raise NotImplementedError
 
     def save_pretrained(
@@ -39,28 +37,28 @@ class EquationModel(PreTrainedModel):
     ) -> None:
         """Write weights, config.json and preprocessor_config.json, so that the folder is complete in itself.
 
-        An image processor that somebody else has put into the folder stays.
+        Another image processor that is already in the folder stays.
         """
         if is_main_process and (processor := self.own_processor()) is not None:
-            save_processor(processor, save_directory)  # first, so that it is there when the folder is uploaded
+            HOOKS["save_processor"](processor, save_directory)  # first, so that it is there when the folder is uploaded
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike[str]) -> dict[str, float]:
         """Which files an upload may leave out as old; the processor has just been written."""
         old: dict[str, float] = super()._get_files_timestamps(working_dir)
-        return {name: time for name, time in old.items() if name != PROCESSOR}
+        return {name: time for name, time in old.items() if name != "preprocessor_config.json"}
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
         super().set_attn_implementation(*args, **kwargs)
         self.fuse_attention()
 
     def fuse_attention(self) -> None:
-        """Let attention be what the configuration says: "eager" is written out, everything else is fused."""
+        """Set attention to what the configuration says: "eager" is the plain form, everything else is fused."""
         for module in self.modules():
             if isinstance(module, Attention):
                 module.fused = self.config._attn_implementation != "eager"
-            elif isinstance(module, KnottedField):
-                module.train(module.training)  # drops the fields between knots that it has kept
+            elif isinstance(module, Field):
+                module.clear_cache()
 
     def _set_gradient_checkpointing(
         self,
@@ -72,8 +70,8 @@ class EquationModel(PreTrainedModel):
         options = getattr(gradient_checkpointing_func, "keywords", {})
         if options.get("use_reentrant"):
             logger.warning_once(
-                "use_reentrant=True cannot be had: every step also knows x(0), which a reentrant checkpoint would go "
-                "back through once for each. use_reentrant=False is used, with the same gradients"
+                "use_reentrant=True is not possible: every step also uses x(0), and a reentrant checkpoint would run "
+                "its backward pass once for each step. use_reentrant=False is used, with the same gradients"
             )
         usable = functools.partial(checkpoint, **{**options, "use_reentrant": False})
         super()._set_gradient_checkpointing(enable, usable, every_n_layers)

@@ -1,0 +1,94 @@
+"""Names of the last release that have changed: they still work, with a DeprecationWarning that gives the new name."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from odevit.core.base import HOOKS
+
+MODULES = {
+    "field": "core.base core.field core.attention core.layers attention time_varying",
+    "field.attention": "core.attention attention",
+    "solver": "core.base core.runge_kutta core.splitting core.exponential core.solution core.solve core.solver_config"
+    " solvers solvers.early_exit solvers.fixed_point solvers.implicit",
+    "depth": "core.base core.ode_depth systems systems.layered systems.blocks systems.scaling",
+    "model": "core.configuration_odevit core.modeling_odevit core.output core.image_model core.builder hf.export"
+    " hf.modeling_backbone hf.presets hf.processor loading surgery.configuration_student surgery.modeling_student"
+    " surgery.surgery tokens",
+    "film": "explorer.film",
+    "app": "explorer.explorer explorer.server explorer.catalog explorer.url_state",
+    "contest": "compare.runner",
+    "look": "plotting",
+}
+"""Old module -> the modules that have its public names now."""
+
+NAMES = {
+    "Way": "SolverConfig",
+    "Save": "SaveAt",
+    "Askable": "ImageModel",
+    "Departures": "ActiveBatch",
+    "Moment": "StopState",
+    "Walk": "LayerRecorder",
+    "Change": "LowRankChange",
+    "Shelf": "ModelCatalog",
+    "whole": "integer",
+    "number": "real",
+}
+"""Old name -> new name."""
+
+ARGUMENTS = {"way": "solver_config", "read": "readout"}
+"""Old argument of a model's call -> new one."""
+
+
+@HOOKS.register("renamed_arguments")
+def renamed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments under their new names; a TypeError for names that never existed."""
+    for name in given:
+        if name not in ARGUMENTS:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
+        _warn(f"the argument {name}", ARGUMENTS[name])
+    return {ARGUMENTS[name]: value for name, value in given.items()}
+
+
+def renamed_in_package(name: str) -> Any:
+    """`odevit.Way` and others: what a module's `__getattr__` returns for an old public name."""
+    if name in NAMES:
+        package = import_module("odevit")
+        if hasattr(package, NAMES[name]):
+            _warn(f"odevit.{name}", f"odevit.{NAMES[name]}")
+            return getattr(package, NAMES[name])
+    raise AttributeError(f"module 'odevit' has no attribute {name!r}")
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds the old modules, as empty ones that look every name up in the new modules."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.removeprefix("odevit.") in MODULES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        homes = [f"odevit.{home}" for home in MODULES[module.__name__.removeprefix("odevit.")].split()]
+        _warn(module.__name__, " and ".join(homes[:3]))
+
+        def look_up(name: str) -> Any:
+            for home in map(import_module, homes):
+                for candidate in (name, NAMES.get(name, name)):
+                    if candidate in vars(home):
+                        return vars(home)[candidate]
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+        vars(module)["__getattr__"] = look_up
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} was renamed; use {new}", DeprecationWarning, stacklevel=4)
+
+
+sys.meta_path.append(Finder())  # last, so that it is never asked for a module that exists

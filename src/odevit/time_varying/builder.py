@@ -1,0 +1,146 @@
+"""configuration -> a field whose weights change with time, and what is wrong with the settings for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from odevit.core.base import DEPTHS, FIELDS, SOLVERS, Field, FieldBuilder, FixedStepSolver
+from odevit.core.builder import make_vector_field
+from odevit.core.configuration import WIDEST
+from odevit.core.solver_config import MOST_STEPS
+from odevit.errors import Expected, integer, list_of, real
+from odevit.time_varying.hyper import HyperField
+from odevit.time_varying.knot_schedule import BLENDS, KnotSchedule
+from odevit.time_varying.knots import KnottedField
+from odevit.time_varying.low_rank import LowRankChange
+from odevit.tokens import TokenLayout
+
+
+@FIELDS.register("knots")
+class KnotsBuilder(FieldBuilder):
+    """Weights that are blended between knots."""
+
+    choices: ClassVar = {"blend": BLENDS}
+    rules: ClassVar = {
+        "knots": integer(1, MOST_STEPS),
+        "rank": integer(1, WIDEST, optional=True),
+        "vector_knots": integer(2, MOST_STEPS, optional=True),
+        "vector_blend": Expected(f"None or one of {', '.join(BLENDS)}", lambda v: v is None or v in BLENDS),
+        "knot_times": list_of(real(minimum=0, maximum=1), optional=True),
+        "fade": real(minimum=0),
+    }
+
+    @staticmethod
+    def matches(config: Any) -> bool:
+        return config.weights_over_time == "knots" and (config.knots > 1 or config.vector_knots is not None)
+
+    @staticmethod
+    def make(config: Any, layout: TokenLayout | None) -> Field:
+        shared = config.rank is not None
+        knots = [make_vector_field(config, layout) for _ in range(1 if shared else config.knots)]
+        count = config.knots if shared else config.vector_knots or 0
+        changes = [LowRankChange(knots[0], config.rank or 0) for _ in range(count)]
+        knot_schedule, change_schedule = knot_schedules(config)
+        return KnottedField(knots, knot_schedule, changes, change_schedule)
+
+    @staticmethod
+    def problems(config: Any) -> list[str]:
+        problems = []
+        moving = {"knots": 1, "vector_knots": None, "fade": 0, "time_conditioned": False}
+        if not DEPTHS[config.depth].shares_field:
+            problems += [
+                f"{name}={getattr(config, name)}, but depth={config.depth!r} has no time for it to matter in; leave it "
+                "out"
+                for name, none in moving.items()
+                if getattr(config, name) != none
+            ]
+        fixed = issubclass(SOLVERS[config.solver], FixedStepSolver)
+        problems += [
+            f"{name}={count}, but steps={config.steps}: some knots would be passed over; expected {name} <= steps, "
+            "take more steps or fewer knots"
+            for name in ("knots", "vector_knots")
+            if fixed and isinstance(count := getattr(config, name), int) and count > (config.steps or count)
+        ]
+        network = config.weights_over_time == "network"
+        if config.rank is not None and config.knots == 1 and not network:
+            problems.append(f"rank={config.rank}, but knots=1 has nothing to change; pass knots=12, say")
+        if config.rank is not None and isinstance(config.vector_knots, int):
+            problems.append("rank and vector_knots: changes of a rank have their own vectors; leave vector_knots out")
+        problems += _time_problems(config)
+        if config.fade and config.leak and DEPTHS[config.depth].shares_field:
+            problems.append(
+                f"fade={config.fade} and leak={config.leak}: a leak rests on its own; pass leak=0 or fade=0"
+            )
+        return problems
+
+
+@FIELDS.register("network")
+class NetworkBuilder(FieldBuilder):
+    """Weights that a small network computes from the time."""
+
+    choices: ClassVar = {"weights_over_time": ("knots", "network")}
+    rules: ClassVar = {"basis": integer(1, 256)}
+
+    @staticmethod
+    def matches(config: Any) -> bool:
+        return config.weights_over_time == "network"
+
+    @staticmethod
+    def make(config: Any, layout: TokenLayout | None) -> Field:
+        base = make_vector_field(config, layout)
+        return HyperField(base, float(config.horizon), size=config.basis, rank=config.rank)
+
+    @staticmethod
+    def problems(config: Any) -> list[str]:
+        if config.weights_over_time != "network":
+            return []
+        moves = {"knots": 1, "vector_knots": None, "knot_times": None}
+        problems = [
+            f"weights_over_time=network and {name}={getattr(config, name)}: weights move in one way or the other; "
+            "leave one out"
+            for name, none in moves.items()
+            if getattr(config, name) != none
+        ]
+        if not DEPTHS[config.depth].shares_field:
+            problems.append(f"weights_over_time=network, but depth={config.depth!r} has no time; leave it out")
+        return problems
+
+
+def knot_schedules(config: Any) -> tuple[KnotSchedule, KnotSchedule]:
+    """The schedules of the knots and of the changes; with one knot, `knot_times` are those of the changes."""
+    horizon, blend, times = float(config.horizon), config.blend, config.knot_times
+    if config.rank is not None:
+        return KnotSchedule.of(1, horizon, blend), KnotSchedule.of(config.knots, horizon, blend, times)
+    single = config.knots == 1
+    return (
+        KnotSchedule.of(config.knots, horizon, blend, None if single else times),
+        KnotSchedule.of(config.vector_knots or 1, horizon, config.vector_blend or blend, times if single else None),
+    )
+
+
+def other_knots(keys: Iterable[str], config: Any) -> str | None:
+    """The sentence for weights that are missing, or of no use, because they belong to a field with other knots."""
+    if not any(re.search(r"\bfield\.(knots|changes)\.", key) for key in keys):
+        return None
+    return (
+        f"its field has another number of knots than the configuration, which has knots={config.knots}, "
+        f"rank={config.rank}, vector_knots={config.vector_knots}; load it with the config.json it was saved with"
+    )
+
+
+def _time_problems(config: Any) -> list[str]:
+    """What is wrong with `knot_times`."""
+    if config.knot_times is None:
+        return []
+    times = list(config.knot_times)
+    rising = all(early < late for early, late in pairwise(times))
+    # With one knot, they are the times of the changes of its vectors.
+    wanted = config.vector_knots if config.knots == 1 else config.knots
+    if wanted is None:
+        return [f"knot_times={times}, but knots=1 stands still; pass knots={max(2, len(times))}"]
+    if wanted != "blocks" and (len(times) != wanted or not rising):
+        return [f"knot_times={times}; expected {wanted} increasing shares of the horizon in [0, 1], one a knot"]
+    return []
