@@ -38,7 +38,7 @@ def test_never_below_the_dense_jacobian(scale, size):
         torch.manual_seed(seed)
         attention = random_attention(scale, bias=seed % 2 == 0)
         x = size * torch.randn(6, TOKENS, DIM, dtype=torch.float64)
-        dense = dense_norm(lambda one, attention=attention: attention(one, observer=lambda _: None), x)
+        dense = dense_norm(lambda one, attention=attention: attention(one, hook=lambda _: None), x)
         assert (dense <= attention_bound(attention, x) * (1 + ROUNDING)).all()
 
 
@@ -49,7 +49,7 @@ def test_reached_where_attention_only_averages():
     attention.k_proj.weight.zero_()
     attention.o_proj.weight.copy_(2.0 * torch.eye(DIM))
     x = torch.randn(3, TOKENS, DIM, dtype=torch.float64)
-    expected = dense_norm(lambda one: attention(one, observer=lambda _: None), x)
+    expected = dense_norm(lambda one: attention(one, hook=lambda _: None), x)
     torch.testing.assert_close(attention_bound(attention, x), expected)
 
 
@@ -77,7 +77,7 @@ def test_the_same_constant_on_all_keys_changes_nothing():
 def test_one_token_has_the_norm_of_its_matrices():
     attention = random_attention(1.0)
     x = torch.randn(3, 1, DIM, dtype=torch.float64)
-    dense = dense_norm(lambda one: attention(one, observer=lambda _: None), x)
+    dense = dense_norm(lambda one: attention(one, hook=lambda _: None), x)
     assert (dense <= attention_bound(attention, x) * (1 + ROUNDING)).all()
 
 

@@ -106,7 +106,7 @@ def test_rows_of_every_map_sum_to_one_and_watching_changes_nothing(name):
     attention = ATTENTIONS[name](DIM, HEADS).double()
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     maps = []
-    watched = attention(x, observer=maps.append)
+    watched = attention(x, hook=maps.append)
     torch.testing.assert_close(watched, attention(x))
     assert len(maps) == 1
     assert maps[0].shape == (2, HEADS, 7, 7)

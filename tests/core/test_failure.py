@@ -11,7 +11,7 @@ from odevit.errors import ConfigError, IntegrationError, IntegrationWarning
 from odevit.solvers.adaptive import Tsit5
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
-GIVES_UP = {"way": SolverConfig(Tsit5(max_steps=1), 1, 5.0)}
+GIVES_UP = {"solver_config": SolverConfig(Tsit5(max_steps=1), 1, 5.0)}
 LABELS = torch.tensor([0, 1, 2])
 
 

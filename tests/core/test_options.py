@@ -32,8 +32,8 @@ def test_a_gated_mlp_by_hand():
     a, b = x @ mlp.gate_proj.weight.T + mlp.gate_proj.bias, x @ mlp.up_proj.weight.T + mlp.up_proj.bias
     expected = (a / (1 + (-a).exp()) * b) @ mlp.down_proj.weight.T + mlp.down_proj.bias
     torch.testing.assert_close(mlp(x), expected)
-    gate = torch.zeros(mlp.gate_shape(x), dtype=torch.float64)
-    torch.testing.assert_close(mlp(x, gate), mlp.down_proj.bias.expand_as(x))
+    mask = torch.zeros(mlp.mask_shape(x), dtype=torch.float64)
+    torch.testing.assert_close(mlp(x, mask), mlp.down_proj.bias.expand_as(x))
 
 
 def test_rotations_are_those_of_dinov3():

@@ -35,9 +35,9 @@ def start(rates):
 RATES = [5.0, 0.1, 2.0, 0.5]
 
 
-def run(stop, steps=40, read=None, rates=RATES):
+def run(stop, steps=40, readout=None, rates=RATES):
     field = Decay(rates).eval()
-    solution = solve(field, start(rates), solver="heun", steps=steps, t1=20.0, stop=stop, read=read)
+    solution = solve(field, start(rates), solver="heun", steps=steps, t1=20.0, stop=stop, readout=readout)
     return field, solution
 
 
@@ -100,8 +100,8 @@ def test_cosine_and_entropy_are_those_of_the_last_two():
 
 def test_an_answer_has_to_stand_for_its_number_of_steps():
     answers = [2, 0, 1, 1, 1, 1]
-    read = iter(torch.eye(3)[answers].unsqueeze(1))
-    solution = run("argmax:3", read=lambda _: next(read), rates=[1.0])[1]
+    readout = iter(torch.eye(3)[answers].unsqueeze(1))
+    solution = run("argmax:3", readout=lambda _: next(readout), rates=[1.0])[1]
     assert solution.evaluations.tolist() == [2 * 5], "1, 1, 1, 1: three steps on which nothing changed"
 
 

@@ -9,7 +9,7 @@ from odevit.surgery.vit_spec import inspect_vit, parse_output
 from tests.zoo import LABELS, WIDE, images, make
 
 
-def heads_of(model):
+def projected(model):
     vit_spec = inspect_vit(model)
     return linear_heads(model, vit_spec.locator, vit_spec.labels)
 
@@ -27,7 +27,7 @@ def heads_of(model):
 )
 def test_what_the_head_is_given_gives_its_answer(name):
     model = make(name)
-    (head,) = heads_of(model)
+    (head,) = projected(model)
     with capture_head_inputs([head]) as given, torch.no_grad():
         logits = parse_output(model, model(images())).logits
     (features,) = given
@@ -40,7 +40,7 @@ def test_what_the_head_is_given_gives_its_answer(name):
 def test_several_heads_are_heard_one_by_one():
     torch.manual_seed(0)
     model = hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**WIDE, **LABELS)).eval()
-    heads = heads_of(model)
+    heads = projected(model)
     with capture_head_inputs(heads) as given, torch.no_grad():
         logits = model(images()).logits
     assert len(heads) == 2
@@ -50,9 +50,9 @@ def test_several_heads_are_heard_one_by_one():
 def test_a_projection_within_a_block_is_no_head():
     """As many outputs as there are classes, but inside."""
     model = hf.ViTForImageClassification(hf.ViTConfig(**WIDE, num_labels=WIDE["hidden_size"])).eval()
-    assert heads_of(model) == [model.classifier]
+    assert projected(model) == [model.classifier]
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2", "clip", "siglip"])
 def test_an_encoder_has_no_head(name):
-    assert heads_of(make(name)) == []
+    assert projected(make(name)) == []

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from odevit import OdeViTForImageClassification
-from odevit.core.base import DEPTHS
+from odevit.core.base import DEFAULT, DEPTHS
 from odevit.core.solution import SaveAt
 from odevit.errors import ConfigError, integer
 from odevit.systems.layered import LayerRecorder
@@ -24,14 +24,14 @@ class EchoDepth(StackedDepth):
         self.echoes = echoes
         self.price = nn.Parameter(torch.zeros(()))
 
-    def begin(self):
+    def scale_initial_weights(self):
         nn.init.constant_(self.price, 3.0)
 
-    def forward(self, x0, solver_config=None, **options):
-        walk, x = self.walk(x0, self.echoes, solver_config, **options), x0
+    def forward(self, x0, request=DEFAULT):
+        recorder, x = self.recorder(x0, self.echoes, request), x0
         for number in range(1, self.echoes + 1):
-            x = walk.reach(number, walk.through(self.layers[-1], x))
-        return walk.solution(x, costs={"price": 2.0 * self.price})
+            x = recorder.record(number, recorder.run_layer(self.layers[-1], x))
+        return recorder.solution(x, costs={"price": 2.0 * self.price})
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_options_reach_the_depth_from_the_command_line_and_back_from_a_folder(tm
     assert recipe.model_settings()["depth_options"] == {"echoes": 3}
     model = tiny_model(depth="echo", depth_options={"echoes": 3})
     assert model(tiny_images()).stats.nfe == 3
-    assert model.depth.price.item() == 3.0, "begin() sets the first values"
+    assert model.depth.price.item() == 3.0, "scale_initial_weights() sets the first values"
     with torch.no_grad():
         model.depth.price.fill_(5.0)
     model.save_pretrained(tmp_path)
@@ -79,14 +79,14 @@ def test_what_a_depth_costs_is_added_to_the_loss_in_training_alone():
     assert trained - plain == pytest.approx(6.0, abs=1e-4)
 
 
-def test_a_walk_keeps_what_was_asked_for():
+def test_layer_recorder_keeps_the_states_and_maps_that_were_asked_for():
     model, images = tiny_model(depth="stacked", steps=3), tiny_images()
     x0 = model.embed(images)
-    walk = LayerRecorder(x0, 3, SaveAt(steps=(0, 2), attentions=True), {})
+    recorder = LayerRecorder(x0, 3, SaveAt(steps=(0, 2), attentions=True), {})
     x = x0
     for number, layer in enumerate(model.depth.layers, start=1):
-        x = walk.reach(number, walk.through(layer, x))
-    kept = walk.solution(x)
+        x = recorder.record(number, recorder.run_layer(layer, x))
+    kept = recorder.solution(x)
     full = model(images, save="all").trajectory
     assert (kept.times, len(kept.attentions), kept.stats.nfe) == ((0.0, 2.0), 3, 3)
     torch.testing.assert_close(kept.states[1], full.states[2])

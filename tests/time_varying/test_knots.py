@@ -13,11 +13,10 @@ from odevit.core.attention import ATTENTIONS
 from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.explorer.catalog import KEPT
 from odevit.time_varying.fade import Fade
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knot_schedule import KnotSchedule
-from odevit.time_varying.knots import KnottedField
+from odevit.time_varying.knots import MOST_BLENDS, KnottedField
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.train.runner import compile_field
 from tests.problems import slope
@@ -195,7 +194,7 @@ def test_a_fade_rests_exactly_and_changes_nothing_before_the_horizon(solver):
 
 def test_a_fade_is_a_cosine():
     fade = Fade(4.0, 0.5)
-    values = [fade(t) for t in (0.0, 4.0, 4.5, 5.0, 5.5, 6.0, 60.0)]
+    values = [fade.factor(t) for t in (0.0, 4.0, 4.5, 5.0, 5.5, 6.0, 60.0)]
     assert values == pytest.approx([1.0, 1.0, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0])
     still = plain(fade=fade)
     seen = []
@@ -228,14 +227,14 @@ def test_gradients_reach_every_knot(kind):
 @pytest.mark.parametrize("solver", ["lie_trotter", "rk4"])
 def test_all_weights_at_once_are_blended_as_one_by_one(kind, solver, monkeypatch):
     field, x = FIELDS[kind](), tokens()
-    assert (field._flattened() is None) == (kind in ("constant", "network")), "there is nothing to blend"
+    assert (field._flat_knots() is None) == (kind in ("constant", "network")), "there is nothing to blend"
 
     def answer():
         state = solve(field, x, solver=solver, steps=7, t1=1.2 * T).state
         return state, torch.autograd.grad(state.square().mean(), list(field.parameters()))
 
     state, gradients = answer()
-    monkeypatch.setattr(KnottedField, "_flattened", lambda self: None)
+    monkeypatch.setattr(KnottedField, "_flat_knots", lambda self: None)
     one_by_one, wanted = answer()
     assert torch.equal(state, one_by_one)
     for a, b in zip(gradients, wanted, strict=True):
@@ -247,9 +246,9 @@ def test_weights_of_two_kinds_are_blended_one_by_one():
     field.knots.to(torch.float32)
     for knot in field.knots:
         knot.components["mlp"].double()
-    assert field._flattened() is None
+    assert field._flat_knots() is None
     with torch.no_grad():
-        assert knotted()._flattened() is None, "without gradients they are kept blended"
+        assert knotted()._flat_knots() is None, "without gradients they are kept blended"
 
 
 @pytest.mark.parametrize("kind", FIELDS)
@@ -289,21 +288,21 @@ def test_without_gradients_blended_weights_are_made_once():
     x = tokens()
     with torch.no_grad():
         field(x, 0.3)
-        made = dict(field._kept.made[0])
+        made = dict(field._cache.blends[0])
         field(x, 0.3)
         assert len(made) == 1
-        assert all(field._kept.made[0][place] is one for place, one in made.items())
+        assert all(field._cache.blends[0][place] is one for place, one in made.items())
         assert field.at(0.3) not in made.values(), "what is given away may be cast and changed"
-        for n in range(3 * KEPT):
-            field(x, T * n / (3 * KEPT))
-        assert 1 < len(field._kept.made[0]) <= KEPT
+        for n in range(3 * MOST_BLENDS):
+            field(x, T * n / (3 * MOST_BLENDS))
+        assert 1 < len(field._cache.blends[0]) <= MOST_BLENDS
     field(x, 0.3)
-    assert not field._kept.made[0], "with gradients every evaluation has a graph of its own"
+    assert not field._cache.blends[0], "with gradients every evaluation has a graph of its own"
     with torch.no_grad():
         field(x, 0.3)
-    assert not field.train()._kept.made[0]
+    assert not field.train()._cache.blends[0]
     assert set(field.state_dict()) == {name for name, _ in field.named_parameters()}
-    assert not copy.deepcopy(field.eval())._kept.made[0]
+    assert not copy.deepcopy(field.eval())._cache.blends[0]
 
 
 def _fused_step(field):

@@ -166,7 +166,7 @@ def solve(
     problems = [] if steps is None else integer(1).problem("steps", steps)
     problems += [] if (wrong := grid_problem(grid)) is None else [wrong]
     if fixed and steps is None:
-        problems.append(f"{type(method).__name__} makes fixed steps, and `steps` was not given; pass steps=12, say")
+        problems.append(f"{type(method).__name__} makes fixed steps and needs to know how many; pass steps=12, say")
     if not (abs(t0) < math.inf and abs(t1) < math.inf) or t0 == t1:  # math.isfinite does not trace a symbolic time
         problems.append(f"t0={t0}, t1={t1}; expected finite times that differ")
     problem = Problem(field, x0, method, () if problems else edges(grid, steps or 1, t0, t1), grid)

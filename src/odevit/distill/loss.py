@@ -89,7 +89,7 @@ class Distillation(DistillationModule):
         states: tuple[Tokens, ...] = ()
         # Forced alone, nothing has to go the whole way.
         if not forced or held or goal.needs_attentions or goal.weights or self._asks_for_answers:
-            solution = self.student.follow(
+            solution = self.student.follow_teacher_tokens(
                 target.states[0],
                 solver_config,
                 save=SaveAt((*meetings, *held), attentions=goal.needs_attentions),

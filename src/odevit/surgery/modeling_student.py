@@ -159,9 +159,11 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
     ) -> Solution:
         """The trajectory of images in the teacher's width; `kwargs` are for the embedding."""
         solver_config = self.depth.resolve(solver, steps, horizon) if solver_config is None else solver_config
-        return self.follow(self.tokens(pixels, **kwargs), solver_config, save=save, penalties=penalties)
+        return self.follow_teacher_tokens(self.tokens(pixels, **kwargs), solver_config, save=save, penalties=penalties)
 
-    def follow(self, tokens: Tokens, solver_config: SolverConfig | None = None, **options: Any) -> Solution:
+    def follow_teacher_tokens(
+        self, tokens: Tokens, solver_config: SolverConfig | None = None, **options: Any
+    ) -> Solution:
         """The trajectory in the teacher's width from h_0 on; `options` are those of a `Depth`."""
         return self.encoder(tokens, Request(solver_config, **options))
 

@@ -44,7 +44,7 @@ class Block(nn.Module):
         """What is solved, and in which way, for a step of length h of the layer's equation."""
         return dynamics, SolverConfig(self.solver, 1, h)
 
-    def begin(self) -> None:
+    def scale_initial_weights(self) -> None:
         """Set the first values of what it learns."""
 
 
@@ -164,7 +164,7 @@ class GatedRK2(MixedStages):
         share = torch.sigmoid(self.gate(torch.cat([first, second], dim=-1)))
         return share * first + (1.0 - share) * second
 
-    def begin(self) -> None:
+    def scale_initial_weights(self) -> None:
         hf_init.xavier_uniform_(self.gate.weight)
 
 

@@ -83,7 +83,7 @@ class RecurrentDepth(RepeatedDepth):
         self.adapter = nn.Linear(2 * dim, dim, bias=False)
         self.mean, self.spread, self.backprop = float(solver_config.steps if mean is None else mean), spread, backprop
 
-    def begin(self) -> None:
+    def scale_initial_weights(self) -> None:
         hf_init.trunc_normal_(self.adapter.weight, std=math.sqrt(2 / (5 * len(self.adapter.weight))))
 
     def draw(self) -> int:

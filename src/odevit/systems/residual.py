@@ -56,9 +56,9 @@ class ResidualDepth(LayeredDepth):
         self.manner = stepped + ("" if scaling == "none" else f", scaled by {scaling}")
         return fields
 
-    def begin(self) -> None:
-        self.block.begin()
-        self.scaling.begin(self)
+    def scale_initial_weights(self) -> None:
+        self.block.scale_initial_weights()
+        self.scaling.scale_initial_weights(self)
 
     def step(self, recorder: LayerRecorder, dynamics: Dynamics, x: Tokens, layer: int) -> Tokens:
         """a_l x + s_l f(x) for layer l, f of one step of the block."""

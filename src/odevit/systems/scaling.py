@@ -118,7 +118,7 @@ class Scaling(nn.Module):
         own = [self.factors[(layer - 1) * count + n % count] for n in range(len(self.names))]
         return multiplied(dynamics, dict(zip(self.names, own, strict=True)))
 
-    def begin(self, fields: nn.Module) -> None:
+    def scale_initial_weights(self, fields: nn.Module) -> None:
         """Set the first weights of the fields, which were set without it."""
         gain = self.rule.gain(self.layers)
         for name, module in fields.named_modules():

@@ -65,7 +65,7 @@ class UniversalDepth(RepeatedDepth):
         self.ponder, self.eps = ponder, eps
         self.halting = nn.Linear(self.field.dim, 1) if halting else None
 
-    def begin(self) -> None:
+    def scale_initial_weights(self) -> None:
         if self.halting is not None:
             hf_init.ones_(self.halting.bias)  # a new unit halts early, and learns to go on
 
