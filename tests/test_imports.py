@@ -12,6 +12,7 @@ MODULES = {
 ORDER = [
     {"errors", "registry", "hub", "tokens", "version", "plotting", "renamed"},
     {"core"},
+    {"deprecated"},
     {"attention", "solvers", "time_varying", "systems"},
     {"bundled"},
     {"hf"},

@@ -168,7 +168,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
     tiny_model(attention="l2").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "attention": "dot"}))
-    with pytest.raises(ValueError, match=r"1 weights are missing \(odevit.systems.field.*k_proj.weight"):
+    with pytest.raises(ValueError, match=r"1 weights are missing \(odevit.depth.field.*k_proj.weight"):
         OdeViTForImageClassification.from_pretrained(tmp_path)
 
 

@@ -13,10 +13,9 @@ from torch import nn
 
 from odevit.bundled import bundled_or
 from odevit.errors import shortened
+from odevit.hf.processor import warn_stretching
 from odevit.hub import hub_access
-
-FAILURES = ("raise", "warn", "ignore")
-"""What can be done about an integration that failed; None is `raise` in training, `warn` in evaluation."""
+from odevit.time_varying.builder import other_knots
 
 
 @contextmanager
