@@ -1,11 +1,11 @@
-"""How much does it save to let each image stop on its own? Chosen on held-out images, measured once on the test split.
+"""Time and evaluations saved by early stopping: chosen on held-out images, measured once on the test split.
 
     python -m benchmarks.anytime OUT.json MODEL DATA [validation=2000] [test=2000] [device=auto] [cache=FOLDER]
 
-The first images of the held-out split are integrated once on each grid with the head asked at every step, and
-every criterion and tolerance is tried on those answers. The cheapest that loses no more than MARGIN points against the
-model's own steps is run for real on the first images of the test split, the two ways in turn, three times
-each; the ratio of their best times counts.
+The first images of the held-out split are integrated once on each grid, with logits at every step, and every criterion
+and tolerance is tried on these. The cheapest that loses at most MARGIN points against the model's own steps is run on
+the first images of the test split, alternating with the model's own steps, three times each; the ratio of the best
+times counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def answers(model: Any, batches: Any, solver_config: SolverConfig) -> tuple[Tens
 
 
 def stopped(logits: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """At which step each image stops, and its logits there: what `solve(..., stop=)` does, from known answers."""
+    """The step at which each image stops, and its logits there: `solve(..., stop=)` for known logits."""
     stop, last = make_stop(name), len(logits) - 1
     when = torch.full((logits.shape[1],), last)
     waiting = torch.ones_like(when, dtype=torch.bool)

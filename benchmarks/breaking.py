@@ -1,8 +1,8 @@
-"""Where students break, as a picture: python -m benchmarks.breaking OUT.png TITLE=RUN...
+"""Accuracy of students with few steps, as a picture: python -m benchmarks.breaking OUT.png TITLE=RUN...
 
-Top-1 against the evaluations of the field, a line for every solver, from coarse steps to those that were taught. RUN is
-what two files of `benchmarks.any_way` begin with: RUNcoarse-cpu.json has the few steps, RUNany_way-gpu.json the many.
-They are of other images, so that the former are shown open and the latter filled.
+Top-1 against the evaluations of the field, a line for every solver, from coarse steps to those drawn in training. RUN
+is the prefix of two files of `benchmarks.solver_settings`: RUNcoarse-cpu.json with few steps, RUNany_way-gpu.json with
+many. They are measured on different images, so the former have open markers and the latter filled ones.
 """
 
 from __future__ import annotations

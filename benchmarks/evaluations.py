@@ -1,10 +1,10 @@
-"""How good is an answer after how many evaluations? One figure: plain, multistep, fitted grid, distilled, stopping.
+"""Top-1 against evaluations, as one figure: plain, multistep, fitted grid, distilled, early stopping.
 
     python -m benchmarks.evaluations OUT.json MODEL [distilled=RUN] [data=DATA] [limit=N] [seed=0]
 
-MODEL is asked in 1 to 16 evaluations by its own solver, by methods of order 2, by those that reuse old evaluations, on
-grids that were fitted to held-out images, and with every image stopping on its own; RUN is MODEL after
-`odevit distill teacher=MODEL`. The picture lies beside OUT.json. The grids are fitted to 256 held-out images.
+MODEL runs with 1 to 16 evaluations of its own solver, of methods of order 2, of multistep methods, on grids fitted to
+256 held-out images, and with early stopping. RUN is MODEL after `odevit distill teacher=MODEL`. The picture is written
+next to OUT.json.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
 FITTED = (2, 3, 4, 6)
 STOPS = [f"kl:{tolerance:g}" for tolerance in (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)]
 HIGHER = {True: ("exponential_heun", "etd_ab2", "etd_ab3"), False: ("heun", "ab2", "ab3")}
-"""Of higher order: by whether there is a leak to solve exactly."""
+"""Of higher order, with and without a leak."""
 
 
 def curves(model: Any, distilled: Any, held_out: Any) -> dict[str, list[tuple[SolverConfig, str | None, Any]]]:
-    """What to ask, by the name of the curve: a way, a stop, and the model that goes it."""
+    """What to measure, by the name of the curve: solver settings, a stop, and a model."""
     own = model.solver_config
     one, *others = HIGHER[model.field.dynamics(model.embed(held_out[:1])).leak > 0]
     asked: dict[str, list[tuple[SolverConfig, str | None, Any]]] = {

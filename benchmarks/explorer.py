@@ -1,4 +1,4 @@
-"""How quick is the explorer? First paint, a new integration, memory over 200 of them.
+"""Speed of the explorer: first paint, a new integration, memory over 200 of them.
 
     OMP_NUM_THREADS=1 python -m benchmarks.explorer benchmarks/explorer.json
 

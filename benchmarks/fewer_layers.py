@@ -1,9 +1,9 @@
-"""A ViT with layers removed and nothing trained: what is left of it when only K of its L blocks run.
+"""Accuracy of a ViT with only K of its L blocks, nothing trained.
 
     python -m benchmarks.fewer_layers OUT.json TEACHER DATA [keep=1,2,4,6,8,12] [images=10000] [cache=FOLDER]
 
-Those that stay are spread evenly, the first and the last among them. Beside each: parameters, top-1, and the share of
-images that get the whole ViT's answer.
+The remaining blocks are evenly spaced, with the first and the last. Each row has parameters, top-1, and the share of
+images with the same predicted class as the whole ViT.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def spread(blocks: int, kept: int) -> list[int]:
 
 
 @contextmanager
-def only(blocks: Sequence[nn.Module], kept: Sequence[int]) -> Iterator[None]:
-    """In this block the other modules hand on what they are given."""
+def keep_blocks(blocks: Sequence[nn.Module], kept: Sequence[int]) -> Iterator[None]:
+    """A context in which the other blocks return their input."""
     removed = [block for number, block in enumerate(blocks) if number not in kept]
-    hooks = [block.register_forward_hook(lambda module, given, made: same_kind(made, given[0])) for block in removed]
+    hooks = [block.register_forward_hook(lambda module, given, made: like_output(made, given[0])) for block in removed]
     try:
         yield
     finally:
@@ -42,8 +42,8 @@ def only(blocks: Sequence[nn.Module], kept: Sequence[int]) -> Iterator[None]:
             hook.remove()
 
 
-def same_kind(made: Any, state: Tensor) -> Any:
-    """The state as the block would have given its own: alone, or as the first of several."""
+def like_output(made: Any, state: Tensor) -> Any:
+    """The state in the form of the block's output: a tensor, or the first of a tuple."""
     return (state, *made[1:]) if isinstance(made, tuple) else state
 
 
@@ -67,7 +67,7 @@ def main(out: str, teacher: str, data: str, *options: str) -> None:
     rows = []
     for count in (count for count in counts if count <= len(blocks)):
         kept = spread(len(blocks), count)
-        with only(blocks, kept):
+        with keep_blocks(blocks, kept):
             given = answers()
         gone = sum(p.numel() for number, block in enumerate(blocks) if number not in kept for p in block.parameters())
         right, same = ((given == other).double().mean().item() for other in (labels, whole))

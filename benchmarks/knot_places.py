@@ -1,10 +1,10 @@
-"""Where should knots stand, and how should weights move between them? The first phase tells, on a CPU.
+"""Knot times and interpolation of weights, compared by the first phase of a distillation on a CPU.
 
     python -m benchmarks.knot_places OUT.json TEACHER DATA [knots=4] [updates=80] [images=16] [cache=FOLDER]
 
-Students that OUT.json has are not made again. They begin as blends of their teacher's blocks and learn, from the same
-images, every layer by itself (the phase `forced`: its loss and its rates). What is written down is their error on
-held-out images, over the variance of what the teacher adds in a layer, the mean over layers: before the first update
+Students that are in OUT.json are not trained again. They start as blends of their teacher's blocks and learn every
+layer from the same images with teacher forcing (the phase `forced`: its loss and its rates). The result is their error
+on held-out images, over the variance of what the teacher adds in a layer, the mean over layers: before the first update
 and after the last.
 """
 
@@ -40,7 +40,7 @@ PIECES = {"blend": "constant", "vector_knots": None, "vector_blend": "constant"}
 
 
 def students(moved: Sequence[float], knots: int) -> dict[str, dict[str, Any]]:
-    """What is compared, by name: changes of the default student of a teacher whose layers move tokens so far."""
+    """Changes of the default student, by name; `moved` is how far each layer of the teacher moves the tokens."""
     last = 1 - 1 / len(moved)
     early = [n / (knots - 1) * last for n in range(knots)]
     return {
@@ -63,7 +63,9 @@ def error_of(network: Distillation, batches: list[dict[str, Tensor]]) -> float:
     return statistics.mean(errors)
 
 
-def learned(teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int, images: int) -> dict[str, float]:
+def train_first_phase(
+    teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int, images: int
+) -> dict[str, float]:
     """A student's error before and after the phase."""
     device, phase = resolve_device("auto"), recipe.phases["forced"]
     torch.manual_seed(0)
@@ -103,7 +105,7 @@ def main(out: str, source: str, data: str, *options: str) -> None:
         if name in rows:
             continue
         student = replace(recipe.student, **changes)
-        errors = learned(teacher, read, replace(recipe, student=student), updates, images)
+        errors = train_first_phase(teacher, read, replace(recipe, student=student), updates, images)
         rows[name] = {"student": changes, **errors}
         print(f"{name:45s} {errors['before']:.3f} -> {errors['after']:.3f}", flush=True)
         Path(out).write_text(json.dumps({**facts, "students": rows}, indent=2) + "\n")

@@ -1,9 +1,9 @@
-"""How long may the steps of a student be? The largest eigenvalue of df/dx on its way, and what it allows each solver.
+"""Stability limits of a student: the largest eigenvalue of df/dx along the trajectory, and the longest stable steps.
 
     python -m benchmarks.limits OUT.json MODEL DATA [images=16] [cache=FOLDER]
 
-On the first images of the test split, at every step of the student's own way: `odevit.analysis.limits`. With |lambda|
-there stand the longest stable step and the fewest steps to the horizon, solver by solver.
+On the first images of the test split, at every step of the student's own settings: `odevit.analysis.limits`. Beside
+|lambda|: the longest stable step and the smallest number of steps to the horizon, solver by solver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odevit.train.record import device_name, versions
 from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 
 SOLVERS = ("rk4", "midpoint", "heun", "euler")
-"""Whose limit is an interval of absolute stability; splittings and exponential methods have a rule of thumb."""
+"""Solvers with an interval of absolute stability; for splittings and exponential methods there is a rule of thumb."""
 
 
 def main(out: str, model: str, data: str, *options: str) -> None:

@@ -52,7 +52,7 @@ BREAKING = {
     "four knots": "records/distill-dinov2s-cifar100-knots4-pooled/",
     "one knot": "records/distill-dinov2s-cifar100-knots1-pooled/seed1-",
 }
-"""Students in checkpoints/, and what the names of their files of `benchmarks.any_way` begin with."""
+"""Students in checkpoints/, and the prefix of their files of `benchmarks.solver_settings`."""
 TRAINED = {
     "knots4-pooled": "1,111 s of half an H200",
     "knots2-pooled": "1,111 s of half an H200",

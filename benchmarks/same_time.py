@@ -1,17 +1,17 @@
-"""What does an equation cost, and what does it give? Students of one teacher, with the same images and time.
+"""Students of one teacher with the same images and training time: an ODE, stacked blocks, looped blocks, the paper.
 
     python -m benchmarks.same_time FOLDER TEACHER DATA seconds=S [knots=1,2,4] [seeds=0] [rows=NAME,...] [images=10000]
         [processes=1] [key=value ...]
 
-equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, run once each, as one would who drops layers;
-pieces-K loops each of them over its share of the layers, Raptor's way. These have the same losses and phases, but are
-taught their own way only; paper is ODE-ViT's recipe, which has its own, and labels. Other keys go to every recipe. Runs
-are left in FOLDER/NAME/seed-S, with what they printed in log.txt, and those that are there are not made again: it can
-be stopped at any time, or asked for some `rows` first. Time is only the same for all if they are trained one by one or
-all at once: `processes` is 1, or as many as there are runs.
+equation-K is `odevit distill knots=K`. stacked-K has the same K blocks, each run once. pieces-K loops each of them over
+its share of the layers, as Raptor does. These have the same losses and phases, but train with their own solver settings
+only. paper is ODE-ViT's recipe, with its own loss and labels. Other keys go to every recipe. Runs are written to
+FOLDER/NAME/seed-S, with their output in log.txt. Finished runs are kept, so you can stop at any time, or ask for some
+`rows` first. The training time is only comparable if runs are trained one by one or all at once: `processes` is 1, or
+the number of runs.
 
-FOLDER/same_time.json has, of every row, parameters, evaluations, milliseconds taken in turns with the teacher's, top-1
-and agreement with the teacher, and what becomes of its answers in other ways on the first `images` of the test split.
+FOLDER/same_time.json has, for every row, parameters, evaluations, milliseconds measured alternately with the teacher's,
+top-1 and agreement with the teacher, and the accuracy with other solver settings on the first `images` of the test split.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ TIMED = 64
 
 
 def names(knots: Sequence[int]) -> list[str]:
-    """Every row; one block run once, and one piece, would be nothing that anybody proposes."""
+    """Every row; stacks and pieces have at least two blocks."""
     return [f"{kind}-{k}" for kind in KINDS for k in knots if kind == "equation" or k > 1] + ["paper"]
 
 
 def settings(name: str) -> dict[str, Any]:
-    """What a row changes in `odevit distill`."""
+    """The keys of `odevit distill` that a row changes."""
     kind, _, knots = name.partition("-")
     return PAPER if name == "paper" else {**KINDS[kind], "knots": int(knots)}
 
 
-def other_ways(own: SolverConfig) -> dict[str, SolverConfig]:
-    """What an equation should not mind."""
+def other_settings(own: SolverConfig) -> dict[str, SolverConfig]:
+    """Settings under which an ODE should keep its accuracy."""
     return {
         "two thirds of the steps": own.replace(steps=max(1, round(own.steps * 2 / 3))),
         "twice the steps": own.replace(steps=2 * own.steps),
@@ -67,9 +67,9 @@ def other_ways(own: SolverConfig) -> dict[str, SolverConfig]:
     }
 
 
-def in_other_ways(student: Any, batches: Any) -> dict[str, dict[str, float] | None]:
-    """Top-1 and the share of changed answers, or nothing where a way would skip a block."""
-    ways = other_ways(student.solver_config)
+def score_other_settings(student: Any, batches: Any) -> dict[str, dict[str, float] | None]:
+    """Top-1 and the share of changed predictions, or None where a setting would skip a block."""
+    ways = other_settings(student.solver_config)
     possible = {
         name: solver_config
         for name, solver_config in ways.items()
@@ -91,27 +91,29 @@ class Run:
     keys: tuple[tuple[str, Any], ...]
 
 
-def trained(folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapping[str, Any], processes: int) -> None:
-    """Every run that is asked for and not there; one that was interrupted goes on."""
+def train_missing(
+    folder: Path, rows: Sequence[str], seeds: Sequence[int], terms: Mapping[str, Any], processes: int
+) -> None:
+    """Train every run that is not finished; interrupted ones resume."""
     runs = [
         Run(folder / name / f"seed-{seed}", tuple({**terms, **settings(name), "seed": seed}.items()))
         for seed in seeds
         for name in rows
     ]
     left = [run for run in runs if not (run.folder / RECORD).exists()]
-    for run, outcome in run_all(left, processes, distilled):
+    for run, outcome in run_all(left, processes, distill_run):
         print(run.folder, outcome.get("failure", "is finished"), flush=True)
 
 
-def distilled(run: Run, quiet: bool = False) -> dict[str, Any]:
-    """The run, made; what it prints is in its log."""
+def distill_run(run: Run, quiet: bool = False) -> dict[str, Any]:
+    """Train one run; its output goes to its log."""
     with logged(RunFolder(run.folder), quiet):
         cli.distill(**dict(run.keys), out=str(run.folder), resume=(run.folder / RECIPE).exists())
     return {}
 
 
-def measured(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
-    """Rows of the runs that are there, the teacher first."""
+def measure_runs(folder: Path, teacher: str, data: str, images: int, cache: str | None) -> Iterator[dict[str, Any]]:
+    """Rows of the finished runs, the teacher first."""
     device = resolve_device("auto")
     runs: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/seed-*/{RECORD}")):
@@ -140,7 +142,7 @@ def measured(folder: Path, teacher: str, data: str, images: int, cache: str | No
                 {
                     **{key: record["seeds"][0][key] for key in ("seed", "top1", "agreement", "seconds")},
                     "updates": last_update(run),
-                    "ways": in_other_ways(load(run).to(device).eval(), batches),
+                    "ways": score_other_settings(load(run).to(device).eval(), batches),
                 }
                 for run, record in zip(found, records[name], strict=True)
             ],
@@ -148,7 +150,7 @@ def measured(folder: Path, teacher: str, data: str, images: int, cache: str | No
 
 
 def last_update(run: Path) -> int:
-    """How many updates a run had time for."""
+    """The number of updates of a run."""
     return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"])
 
 
@@ -161,8 +163,8 @@ def main(folder: str, teacher: str, data: str, *options: str) -> None:
     processes = int(asked.pop("processes", 1))
     rows = [name for name in asked.pop("rows", ",".join(names(knots))).split(",") if name]
     terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
-    trained(Path(folder), rows, seeds, terms, processes)
-    found = list(measured(Path(folder), teacher, data, images, asked.get("data.cache")))
+    train_missing(Path(folder), rows, seeds, terms, processes)
+    found = list(measure_runs(Path(folder), teacher, data, images, asked.get("data.cache")))
     report = {
         "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
         "seconds": seconds,

@@ -1,11 +1,10 @@
-"""What becomes of a search for rest points in mixed precision, and if the search itself is left out of that?
+"""Searches for rest points in single precision, in bf16, and with only the field in bf16.
 
     python -m benchmarks.search_precision OUT.json RUN DATA [images=256] [cache=FOLDER]
 
-RUN is that of a deep equilibrium on DATA, with its weights. Its images are searched for with the field in single
-precision; with the field and the search in bf16, as autocast would have it; and with the field alone in bf16, as it is
-done. Beside each: the evaluations that a search takes, its residuals, and how far what it found is from what single
-precision finds. Those that have used up their evaluations were not done.
+RUN is a deep equilibrium model trained on DATA, with its weights. Each row has the evaluations of a search, its
+residuals, the distance from the rest point of single precision, and the share of searches that used up their
+evaluations.
 """
 
 from __future__ import annotations

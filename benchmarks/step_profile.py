@@ -1,10 +1,10 @@
-"""Where do the milliseconds of a training step go? Kernels of a distillation by their kind, phase by phase.
+"""Kernels of a training step of a distillation by their kind, phase by phase.
 
     python -m benchmarks.step_profile OUT.json [steps=20] WORD [WORD ...]
 
-The words are those of `odevit distill`, and steps are trained as it trains them, compiled and replayed where there is
-CUDA. Of each phase the first way and the dearest are profiled. A kind is told by a kernel's name; milliseconds are
-those that the device was busy, and may be less than what a step takes where nothing is ready to run.
+WORDs are the options of `odevit distill`. Steps are trained in the same way, compiled and replayed with CUDA. Of each
+phase the first solver settings and the most expensive ones are profiled. The kind follows from the kernel's name.
+Milliseconds are those in which the device was busy, which may be less than the time of a step.
 """
 
 from __future__ import annotations

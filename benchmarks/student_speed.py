@@ -1,9 +1,9 @@
-"""What does an image cost a teacher, and each kind of student that could take its place?
+"""Milliseconds per image of a teacher and of each kind of student.
 
     python -m benchmarks.student_speed OUT.json TEACHER [knots=1,2,4] [images=16]
 
-Parameters, evaluations and milliseconds per image, in turns, on the GPU if there is one. The students are those of
-`benchmarks.same_time` before their first update: what they cost does not depend on what they know.
+Parameters, evaluations and milliseconds per image, measured alternately, on the GPU if there is one. The students are
+those of `benchmarks.same_time`, untrained: the time does not depend on training.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""What does a student know of images that it has not seen? Its answers beside its teacher's, split by split.
+"""Agreement of a student with its teacher on training, held-out and test images.
 
     python -m benchmarks.unseen OUT.json MODEL TEACHER DATA [images=1000] [cache=FOLDER]
 
-The first images of the training, the held-out and the test split, on the GPU if there is one, none of them augmented:
+The first images of each split, on the GPU if there is one, not augmented:
 agreement with its standard error, KL(teacher || student), top-1 of both, the error of the student's states over the
 variance of its teacher's, as distill/vit has it in the walk (CLS one half, all other tokens one half, the mean over
-layers), and that of what their heads are given.
+layers), and the error of the inputs of their heads.
 
-A teacher has learned most training images by heart, the held-out ones among them; a student can learn that only of
-those that it is shown.
+A teacher has memorised most training images, the held-out ones too; a student can memorise only images that it sees.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SPLITS = ("train", "validation", "test")
 
 
 @torch.inference_mode()
-def compared(student: OdeStudent, teacher: Teacher, batches: Any) -> dict[str, float]:
+def compare_with_teacher(student: OdeStudent, teacher: Teacher, batches: Any) -> dict[str, float]:
     """Means over all images of the batches."""
     layers, goal = teacher.num_layers, compose_distillation(["teacher=FOLDER"]).objective
     goal = replace(goal, temperature=1.0, pooled=1.0)
@@ -64,7 +63,9 @@ def main(out: str, model: str, teacher: str, data: str, *options: str) -> None:
     read = load_run_data(model, data, student, asked.get("cache"))
     size = 500 if device.type == "cuda" else 50
     rows = {
-        split: compared(student, original, evaluation_batches(read, split, size, limit=images, device=device))
+        split: compare_with_teacher(
+            student, original, evaluation_batches(read, split, size, limit=images, device=device)
+        )
         for split in SPLITS
     }
     facts: dict[str, Any] = {"model": Path(model).name, "teacher": Path(teacher).name, "data": read.name}

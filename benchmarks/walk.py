@@ -1,4 +1,4 @@
-"""How far does a reader have to walk? Functions, files and changes of folder behind one call.
+"""How much code runs behind one call: functions, files, lines, changes of folder.
 
     python -m benchmarks.walk OUT.json
 
@@ -23,12 +23,12 @@ import odevit
 
 ROOT = Path(odevit.__file__).parent
 INSIDE = f"{ROOT}{os.sep}"
-"""With the separator: beside the package stands odevit_command.py, whose path begins alike."""
+"""With the separator, because the path of odevit_command.py begins like that of the package."""
 SMALL = ["device=cpu", "model.hidden_size=16", "model.num_attention_heads=2", "train.epochs=1"]
 
 
-class Walk:
-    """The functions of odevit in the order of their first call, imports aside."""
+class CallRecorder:
+    """A profile function that records the functions of odevit in the order of their first call, imports aside."""
 
     def __init__(self) -> None:
         self.functions: dict[tuple[str, str, int], None] = {}
@@ -38,7 +38,7 @@ class Walk:
         if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(INSIDE):
             self.functions.setdefault((code.co_filename, code.co_name, code.co_firstlineno))
 
-    def numbers(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         files = [str(Path(file).relative_to(ROOT)) for file, _, _ in self.functions]
         folders = [os.path.dirname(file) or file for file in files]
         changes = sum(here != there for here, there in pairwise(folders))
@@ -46,14 +46,14 @@ class Walk:
         return {"functions": len(files), "files": len(set(files)), "lines": lines, "folder_changes": changes}
 
 
-def walked(call: Callable[[], Any]) -> dict[str, int]:
-    walk = Walk()
-    sys.setprofile(walk)
+def count_calls(call: Callable[[], Any]) -> dict[str, int]:
+    recorder = CallRecorder()
+    sys.setprofile(recorder)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return walk.numbers()
+    return recorder.counts()
 
 
 def main() -> None:
@@ -71,11 +71,11 @@ def main() -> None:
         model = odevit.OdeViTForImageClassification.from_pretrained("run").eval()
         teacher = ["teacher_train.epochs=1", "model.steps=2", "student.steps=2", "train.steps=[2]", "compare=false"]
         walks = {
-            "model(x)": walked(lambda: model(torch.zeros(1, 3, 8, 8))),
-            "predict": walked(lambda: command(["predict", "digit.png", "model=run"])),
-            "train": walked(lambda: command(["train", "out=again", *SMALL])),
-            "distill": walked(lambda: command(["distill", "out=student", *SMALL, *teacher])),
-            "analyze": walked(lambda: command(["analyze", "run", "limit=16", "device=cpu"])),
+            "model(x)": count_calls(lambda: model(torch.zeros(1, 3, 8, 8))),
+            "predict": count_calls(lambda: command(["predict", "digit.png", "model=run"])),
+            "train": count_calls(lambda: command(["train", "out=again", *SMALL])),
+            "distill": count_calls(lambda: command(["distill", "out=student", *SMALL, *teacher])),
+            "analyze": count_calls(lambda: command(["analyze", "run", "limit=16", "device=cpu"])),
         }
         os.chdir(here)
     sources = list(ROOT.rglob("*.py"))

@@ -1,13 +1,13 @@
-"""Is a student an equation? Its answers under other solvers, steps and horizons than its own.
+"""Accuracy of a student with other solvers, steps and horizons than its own.
 
-    python -m benchmarks.any_way OUT.json MODEL DATA [images=10000] [split=test] [ways=all|few|coarse]
+    python -m benchmarks.solver_settings OUT.json MODEL DATA [images=10000] [split=test] [settings=all|few|coarse]
         [cache=FOLDER]
 
-The first images of a split, on the GPU if there is one. Every way stands beside the student's own: top-1, what it loses
-in points with the standard error of that difference on the same images, and the share of images whose answer changed,
-for an accuracy can stay while answers trade places. Few ways are the coarsest steps of every solver, the finest of the
-student's own, and twice and eight times the horizon: a fifth of the evaluations, for a CPU. Coarse ways have fewer
-steps than any of these: they show where a student breaks.
+The first images of a split, on the GPU if there is one. Each row has the top-1, the points lost against the student's
+own settings with the standard error of that difference on the same images, and the share of images whose predicted
+class changed: an accuracy can stay the same while predictions change. `few` has the coarsest steps of every solver, the
+finest of the student's own, and twice and eight times the horizon: a fifth of the evaluations, for a CPU. `coarse` has
+fewer steps than any of these, to show where accuracy collapses.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ STRETCHES = (1.5, 2, 4, 8)
 STRETCHED = ("lie_trotter", "rk4")
 
 
-def ways_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
-    """The own way, every solver with its steps to the own horizon, and two of them carried on beyond it."""
+def settings_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
+    """The own settings, every solver with its steps to the own horizon, and two of them continued beyond it."""
     if which == "coarse":
         return [own, *(own.replace(solver, steps) for solver, counts in TOO_FEW.items() for steps in counts)]
-    within = [own.replace(solver, steps) for solver, counts in STEPS.items() for steps in counts]
+    to_horizon = [own.replace(solver, steps) for solver, counts in STEPS.items() for steps in counts]
     beyond = [own.replace(solver).stretched(stretch) for solver in STRETCHED for stretch in STRETCHES]
     if which == "few":
-        within = [own.replace(solver, min(counts)) for solver, counts in STEPS.items()] + [
+        to_horizon = [own.replace(solver, min(counts)) for solver, counts in STEPS.items()] + [
             own.replace(steps=max(STEPS[own.name]))
         ]
         beyond = [own.stretched(2), own.stretched(8)]
-    return list(dict.fromkeys([own, *within, *beyond]))
+    return list(dict.fromkeys([own, *to_horizon, *beyond]))
 
 
 def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
     with frozen(student):
-        own, *others = sweep(student, batches, ways_of(student.solver_config, asked.get("ways", "all")))
+        own, *others = sweep(student, batches, settings_of(student.solver_config, asked.get("settings", "all")))
     rows = [numbers(outcome, own) for outcome in (own, *others)]
-    facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
-    facts |= {"device": device_name(device), "versions": versions()}
-    Path(out).write_text(json.dumps({**facts, "ways": rows}, indent=2) + "\n")
+    report: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
+    report |= {"device": device_name(device), "versions": versions()}
+    Path(out).write_text(json.dumps({**report, "ways": rows}, indent=2) + "\n")
     for row in rows:
         print(
             "{solver:12s} {steps:4d} T={horizon:5g}  {top1:.4f}  lost {lost:6.2f} changed {changed:5.2f}".format(**row)
