@@ -11,7 +11,7 @@ FOLDER/NAME/seed-S, with their output in log.txt. Finished runs are kept, so you
 the number of runs.
 
 FOLDER/same_time.json has, for every row, parameters, evaluations, milliseconds measured alternately with the teacher's,
-top-1 and agreement with the teacher, and the accuracy with other solver settings on the first `images` of the test split.
+top-1, agreement with the teacher, and the accuracy with other solver settings on the first `images` test images.
 """
 
 from __future__ import annotations
