@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from odevit.compare.aggregate import HEAD, cells, ranked
-from odevit.compare.aggregate import markdown as table
+from odevit.compare.report import HEAD, cells, ranked
+from odevit.compare.report import markdown as table
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

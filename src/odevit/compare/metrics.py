@@ -1,11 +1,12 @@
-"""A trained model -> evaluations, memory, answers in other ways, exponent: what accuracy alone does not tell."""
+"""A trained model -> evaluations, memory, accuracy with other solvers, Lyapunov exponent, time."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,51 +15,49 @@ from torch import Tensor
 
 from odevit.analysis.base import frozen
 from odevit.analysis.settling import integrate_to_rest, measure_exponents
-from odevit.analysis.significance import Proportion, Z
-from odevit.compare.memory import peak_bytes
+from odevit.analysis.significance import Z
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import OdeViTForImageClassification
-from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
-from odevit.data.batches import Batches
 from odevit.train.classifier import ClassifierTask
 from odevit.train.evaluate import wait_for
 from odevit.train.loss import TrainingLoss
 from odevit.train.splits import evaluation_batches
 
 SOLVERS_TRIED = ("euler", "heun", "rk4", "dopri5")
-"""Solvers that a model is asked with besides its own."""
-EXPONENTS = 16
+EXPONENT_IMAGES = 16
 """Test images whose Lyapunov exponent is measured."""
 ROUNDS = 5
 """How often each model is timed."""
-HASHED = 3
-"""Batches at the beginning of a training that are hashed, to show that all systems see the same."""
+HASHED_BATCHES = 3
+"""The first batches of a training are hashed, to show that all systems see the same."""
+
+Batches = list[dict[str, Tensor]]
 
 
 def measure(task: ClassifierTask, images: int) -> dict[str, Any]:
-    """Everything that is measured of the network of a finished run, on the first `images` of the test split.
+    """The network of a finished run on the first `images` of the test split.
 
-    Training is not measured here: the record of the run has accuracy, time and parameters.
+    Accuracy, time and parameters are in the record of the run.
     """
     model, device = task.network, task.process.device
-    batches = list(evaluation_batches(task.data, "test", limit=images, device=device))
-    first = first_batches(task.batches)
+    batches: Batches = list(evaluation_batches(task.data, "test", limit=images, device=device))
+    labels = torch.cat([batch["labels"].cpu() for batch in batches])
+    task.batches.set_epoch(0)
+    first = list(islice(task.batches, HASHED_BATCHES))
     with frozen(model):
-        own = [model.ask(batch["pixel_values"]) for batch in batches]
-        evaluations = torch.cat([evaluations_of(solution, len(logits)) for logits, solution in own])
-        usual, labels = torch.cat([answers_of(logits) for logits, _ in own]), labels_of(batches)
+        own = Answers.of(model, batches)
         measured = {
             "images": len(labels),
-            "nfe": {"mean": evaluations.mean().item(), "max": evaluations.max().item()},
-            "failure": next((said for _, solution in own if (said := solution.failure or solution.notice)), None),
-            "unsettled": sum(int(solution.count_unsettled()) for _, solution in own) / len(labels),
-            "ways": list(in_other_ways(model, batches, usual, labels)),
-            "exponent": exponent(model, batches[0]["pixel_values"][:EXPONENTS]),
+            "nfe": {"mean": own.evaluations.mean().item(), "max": own.evaluations.max().item()},
+            "failure": own.warning,
+            "unsettled": own.unsettled / len(labels),
+            "ways": measure_other_solvers(model, batches, own.classes, labels),
+            "exponent": measure_exponent(model, batches[0]["pixel_values"][:EXPONENT_IMAGES]),
         }
     return {
         **measured,
-        "batches": hashed(first),
+        "batches": hash_batches(first),
         "memory": {
             "bytes": training_peak(task, first[0]),
             "batch": len(first[0]["labels"]),
@@ -67,13 +66,37 @@ def measure(task: ClassifierTask, images: int) -> dict[str, Any]:
     }
 
 
-def first_batches(batches: Batches) -> list[dict[str, Tensor]]:
-    """What training begins with."""
-    batches.set_epoch(0)
-    return list(islice(batches, HASHED))
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of images.
+
+    Args:
+        classes: the likeliest class of each image, -1 where the logits are not finite.
+        evaluations: of the field, for each image.
+        unsettled: images whose trajectory did not end by itself, see `Solution.unsettled`.
+        warning: the first failure or notice.
+    """
+
+    classes: Tensor
+    evaluations: Tensor
+    unsettled: int
+    warning: str | None
+
+    @classmethod
+    def of(cls, model: ImageModel, batches: Batches, solver_config: SolverConfig | None = None) -> Answers:
+        classes, evaluations, unsettled, warnings = [], [], 0, []
+        for batch in batches:
+            output = model(batch["pixel_values"], solver_config=solver_config, on_failure="ignore", return_dict=True)
+            logits, solution = output.logits, output.trajectory
+            classes.append(torch.where(logits.isfinite().all(dim=-1), logits.argmax(dim=-1), -1).cpu())
+            nfe = torch.full((len(logits),), float(solution.stats.nfe))
+            evaluations.append(nfe if solution.evaluations is None else solution.evaluations.double().cpu())
+            unsettled += int(solution.count_unsettled())
+            warnings.append(solution.failure or solution.notice)
+        return cls(torch.cat(classes), torch.cat(evaluations), unsettled, next(filter(None, warnings), None))
 
 
-def hashed(batches: Iterable[dict[str, Tensor]]) -> str:
+def hash_batches(batches: Iterable[Mapping[str, Tensor]]) -> str:
     """SHA-256 of pixels and labels."""
     digest = hashlib.sha256()
     for batch in batches:
@@ -82,54 +105,37 @@ def hashed(batches: Iterable[dict[str, Tensor]]) -> str:
     return digest.hexdigest()
 
 
-def evaluations_of(solution: Solution, count: int) -> Tensor:
-    """Evaluations of the field for each of `count` images."""
-    per_image = solution.evaluations
-    return torch.full((count,), float(solution.stats.nfe)) if per_image is None else per_image.double().cpu()
-
-
-def answers_of(logits: Tensor) -> Tensor:
-    """The likeliest class of each image, and -1 where the logits are not finite."""
-    return torch.where(logits.isfinite().all(dim=-1), logits.argmax(dim=-1), -1).cpu()
-
-
-def labels_of(batches: Iterable[dict[str, Tensor]]) -> Tensor:
-    return torch.cat([batch["labels"].cpu() for batch in batches])
-
-
-def in_other_ways(
-    model: OdeViTForImageClassification, batches: list[dict[str, Tensor]], usual: Tensor, labels: Tensor
-) -> Iterator[dict[str, Any]]:
+def measure_other_solvers(
+    model: OdeViTForImageClassification, batches: Batches, usual: Tensor, labels: Tensor
+) -> list[dict[str, Any]]:
     """Accuracy and share of changed answers with half and twice the steps, and with other solvers.
 
-    A depth that knows no such way refuses it, and is not asked further.
+    Settings that the depth refuses are left out.
     """
-    for solver, steps in others(model.solver_config):
+    own, rows = model.solver_config, []
+    steps = sorted({max(1, own.steps // 2), 2 * own.steps} - {own.steps}) if own.is_fixed else []
+    others: list[tuple[str | None, int | None]] = [(None, number) for number in steps]
+    for solver, number in others + [(name, None) for name in SOLVERS_TRIED if name != own.name]:
         try:
-            solver_config = model.depth.resolve(solver, steps, None)
-            asked = [model.ask(batch["pixel_values"], solver_config) for batch in batches]
-        except ValueError:  # its depth has no solver, or no other number of steps
+            answers = Answers.of(model, batches, model.depth.resolve(solver, number, None))
+        except ValueError:  # the depth has no solver, or no other number of steps
             continue
-        answers = torch.cat([answers_of(logits) for logits, _ in asked])
-        evaluations = torch.cat([evaluations_of(solution, len(logits)) for logits, solution in asked])
-        yield {
-            "solver": solver or model.solver_config.name,
-            "steps": steps or model.solver_config.steps,
-            "nfe": evaluations.mean().item(),
-            "top1": Proportion.of(answers == labels).value,
-            "changed": Proportion.of((answers != usual) | (answers < 0)).value,
-            "finite": Proportion.of(answers >= 0).value,
-        }
+        found = answers.classes
+        rows.append(
+            {
+                "solver": solver or own.name,
+                "steps": number or own.steps,
+                "nfe": answers.evaluations.mean().item(),
+                "top1": (found == labels).double().mean().item(),
+                "changed": ((found != usual) | (found < 0)).double().mean().item(),
+                "finite": (found >= 0).double().mean().item(),
+            }
+        )
+    return rows
 
 
-def others(own: SolverConfig) -> list[tuple[str | None, int | None]]:
-    """Half and twice the steps, where a solver takes a number of them, and each other solver."""
-    counts = {max(1, own.steps // 2), 2 * own.steps} - {own.steps} if own.is_fixed else set[int]()
-    return [(None, steps) for steps in sorted(counts)] + [(name, None) for name in SOLVERS_TRIED if name != own.name]
-
-
-def exponent(model: OdeViTForImageClassification, pixels: Tensor) -> dict[str, Any] | None:
-    """The mean of lambda_1 over images after eight horizons with its 95% interval, and how often it is negative.
+def measure_exponent(model: OdeViTForImageClassification, pixels: Tensor) -> dict[str, Any] | None:
+    """The mean of lambda_1 over images after eight horizons, its 95% interval, and the share that is negative.
 
     None where there is no trajectory.
     """
@@ -150,48 +156,42 @@ def exponent(model: OdeViTForImageClassification, pixels: Tensor) -> dict[str, A
 
 def interval(mean: float, error: float | None) -> list[float]:
     """mean -+ 1.96 standard errors."""
-    half = Z * error if error is not None and math.isfinite(error) else math.nan
+    half = Z * error if error is not None else math.nan
     return [mean - half, mean + half]
 
 
-def training_peak(task: ClassifierTask, batch: dict[str, Tensor]) -> int:
-    """Bytes at the peak of one forward and backward pass of a training batch, in the model's own way."""
-    network, loss = task.network, TrainingLoss.of(task.recipe.train)
-    solver_config = task.network.solver_config if task.network.depth.has_trajectory else None
-    was_training = network.training
-    network.train()
-    device, mixed = task.process.device, task.recipe.train.precision == "bf16"
-
-    def step() -> None:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
-            value = loss(network, batch, solver_config)
-        value.backward()
-
+def training_peak(task: ClassifierTask, batch: dict[str, Tensor]) -> int | None:
+    """Bytes that one forward and backward pass of a training batch needs at its peak; None without CUDA's allocator."""
+    network, device = task.network, task.process.device
+    if device.type != "cuda":
+        return None
+    mixed, was_training = task.recipe.train.precision == "bf16", network.training
+    solver_config = network.solver_config if network.depth.has_trajectory else None
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            return peak_bytes(step, device)
+        network.train()
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        with torch.random.fork_rng([device]):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
+                loss = TrainingLoss.of(task.recipe.train)(network, batch, solver_config)
+            loss.backward()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
     finally:
         network.zero_grad()
         network.train(was_training)
 
 
-def spends_the_same(model: OdeViTForImageClassification, pixels: Tensor, spent: Mapping[str, float]) -> bool:
-    """Whether every image costs this model the evaluations that were measured: mean and most."""
-    with torch.no_grad():
-        logits, solution = model.ask(pixels)
-    evaluations = evaluations_of(solution, len(logits))
-    return all(torch.isclose(evaluations, torch.full_like(evaluations, count)).all() for count in spent.values())
-
-
 def milliseconds(models: Mapping[str, ImageModel], pixels: Tensor, rounds: int = ROUNDS) -> dict[str, float]:
-    """The least time per image of each model, taken in turns: whatever else runs on the machine only adds to it."""
+    """The least time per image of each model. Models take turns; other load on the machine can only add to a time."""
     times: dict[str, list[float]] = {name: [] for name in models}
     for number in range(rounds + 1):  # the first warms up
         for name, model in models.items():
             wait_for(pixels.device)
             began = time.perf_counter()
             with torch.no_grad():
-                model.ask(pixels)
+                model(pixels, on_failure="ignore", return_dict=True)
             wait_for(pixels.device)
             if number:
                 times[name].append(1000 * (time.perf_counter() - began) / len(pixels))

@@ -10,7 +10,7 @@ import pytest
 
 from odevit.compare import executor as running
 from odevit.compare.executor import died_twice, run_all
-from odevit.compare.plan import Entry
+from odevit.compare.plan import PlannedRun
 from tests.train.start import SERVER
 
 
@@ -23,7 +23,7 @@ def forked():
 
 
 def entries_of(folder, *names):
-    return [Entry(name, 0, (str(folder),), 1) for name in names]
+    return [PlannedRun(name, 0, (str(folder),), 1) for name in names]
 
 
 def until(file):
@@ -71,7 +71,7 @@ def deaths(forked, tmp_path_factory):
     return results, {path.name: path.read_text().split() for path in folder.iterdir()}
 
 
-def test_what_others_compute_survives_a_death_and_is_not_done_again(deaths):
+def test_run_all_keeps_other_results_when_a_process_dies(deaths):
     results, tries = deaths
     assert {name for name, _ in results[:2]} == {"long", "short"}
     assert all(result["failure"] is None for _, result in results[:2])
@@ -79,27 +79,25 @@ def test_what_others_compute_survives_a_death_and_is_not_done_again(deaths):
     assert tries["short"][0] == tries["doomed"][0] != tries["unlucky"][0], "one process came for the one that died"
 
 
-def test_who_died_is_tried_again_at_the_end_and_alone(deaths):
+def test_run_all_retries_a_died_run_last_and_alone(deaths):
     results, tries = deaths
     name, result = results[2]
     assert (name, result["failure"], len(tries["unlucky"])) == ("unlucky", None, 2)
     assert result["beside"] == []
 
 
-def test_who_dies_twice_says_so(deaths):
+def test_run_all_reports_a_run_that_died_twice(deaths):
     results, tries = deaths
     name, result = results[3]
     assert (name, len(tries["doomed"]), len(results)) == ("doomed", 2, 4)
-    assert result["failure"].startswith(
-        "its process was killed twice (signal 9, then signal 9 with no other beside it)"
-    )
+    assert result["failure"].startswith("its process was killed twice (signal 9, then signal 9 when it ran alone)")
 
 
-def test_signals_and_exit_codes_are_told_apart():
-    assert "(exit code 1, then signal 11 with no other beside it)" in died_twice(1, -11)
+def test_died_twice_names_signals_and_exit_codes():
+    assert "(exit code 1, then signal 11 when it ran alone)" in died_twice(1, -11)
 
 
-def test_an_interruption_leaves_no_process(tmp_path, monkeypatch):
+def test_run_all_leaves_no_process_after_an_interruption(tmp_path, monkeypatch):
     begun = []
 
     def interrupted(_):
@@ -117,7 +115,7 @@ def endless(folder):
     list(run_all(entries_of(folder, "endless", "endless too"), 2, fate))
 
 
-def test_who_is_killed_leaves_no_process(tmp_path):
+def test_workers_end_when_the_parent_is_killed(tmp_path):
     head = SERVER.Process(target=endless, args=(tmp_path,))
     head.start()
     files = [tmp_path / "endless", tmp_path / "endless too"]
