@@ -67,12 +67,12 @@ def train_first_phase(
     teacher: Teacher, data: DataSet, recipe: DistillRecipe, updates: int, images: int
 ) -> dict[str, float]:
     """A student's error before and after the phase."""
-    device, phase = resolve_device("auto"), recipe.phases["forced"]
+    device, phase = resolve_device("auto"), recipe.phases["layerwise"]
     torch.manual_seed(0)
     student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec).to(device)
     alignment = Alignment("uniform", (1.0,) * teacher.num_layers)
     network = Distillation(student, teacher, alignment, phase.full_objective(recipe.objective)).train()
-    network.forced = True
+    network.teacher_forcing = True
     rates = {key: getattr(phase, key) for key in ("learning_rate", "muon_learning_rate")}
     optimiser = make_optimiser(student, replace(recipe.train, compile=False, **rates))
     highest = [group["lr"] for group in optimiser.param_groups]
@@ -93,7 +93,7 @@ def main(out: str, source: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     knots, updates, images = (int(asked.get(*pair)) for pair in (("knots", "4"), ("updates", "80"), ("images", "16")))
     words = [f"teacher={source}", f"data={data}", f"knots={knots}"]
-    words += [f"data.cache={asked['cache']}"] if "cache" in asked else []
+    words += [f"cache={asked['cache']}"] if "cache" in asked else []
     recipe, teacher = compose_distillation(words), Teacher(source).float().to(resolve_device("auto"))
     read = teacher.normalised(read_data(recipe, teacher.pixels))
     first = next(iter(evaluation_batches(read, "train", 64, device=resolve_device("auto"))))["pixel_values"]

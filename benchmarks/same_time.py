@@ -164,7 +164,7 @@ def main(folder: str, teacher: str, data: str, *options: str) -> None:
     rows = [name for name in asked.pop("rows", ",".join(names(knots))).split(",") if name]
     terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
     train_missing(Path(folder), rows, seeds, terms, processes)
-    found = list(measure_runs(Path(folder), teacher, data, images, asked.get("data.cache")))
+    found = list(measure_runs(Path(folder), teacher, data, images, asked.get("cache")))
     report = {
         "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
         "seconds": seconds,

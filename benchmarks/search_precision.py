@@ -29,7 +29,7 @@ from odevit.train.splits import evaluation_batches
 def main(out: str, run: str, data: str, *options: str) -> None:
     asked = dict(option.split("=", 1) for option in options)
     _, _, *words = shlex.split(json.loads((Path(run) / "record.json").read_text())["command"])
-    words += [f"data.source={data}", f"data.cache={asked.get('cache', 'null')}", f"out={run}", "device=auto"]
+    words += [f"data.source={data}", f"cache={asked.get('cache', 'null')}", f"out={run}", "device=auto"]
     task = finished(compose_recipe(words))
     model, device = task.network, task.process.device
     depth = model.depth

@@ -86,7 +86,7 @@ def profiled(trainer: OdeViTTrainer, part: SchedulePhase, solver_config: SolverC
 
 def chosen(part: SchedulePhase) -> Iterable[SolverConfig]:
     """The first way of a phase, and the one with the most evaluations."""
-    ways = part.sampler.ways if part.sampler else []
+    ways = part.sampler.configs if part.sampler else []
     return dict.fromkeys(
         [
             *ways[:1],

@@ -227,8 +227,6 @@ def test_pictures_that_cannot_be_read_name_the_key_to_type(workshop, typed, tmp_
 
 
 def test_sizes_that_do_not_fit_name_the_key_to_type(typed):
-    outcome = typed("train", "data=pictures", *SMALL, "out=out", "data.image_size=64")
-    assert "model.image_size=64" in outcome.message
     outcome = typed("train", "data=pictures", *SMALL, "out=out", "model.image_size=16", "init_from=run")
     assert "model.image_size=8" in outcome.message
     outcome = typed("train", "data=pictures", *SMALL, "out=out", "train.batch_size=64")
@@ -247,7 +245,7 @@ def test_a_folder_may_be_called_anything(name, workshop, typed, tmp_path):
     run = f"./{name}"
     assert not typed("eval", run, data, f"cache={name}", "device=cpu").refused
     assert not typed("analyze", run, data, f"out={name}", "device=cpu").refused
-    assert not typed("train", data, *SMALL, f"init_from={name}", f"out={name}-new", f"data.cache={name}").refused
+    assert not typed("train", data, *SMALL, f"init_from={name}", f"out={name}-new", f"cache={name}").refused
     assert not typed("distill", data, f"teacher={name}-teacher", *GIVEN, f"out={name}-new", "phases=none").refused
 
 
@@ -291,12 +289,12 @@ def test_a_missing_path_does_not_wait_for_the_hub(typed, tmp_path, monkeypatch):
 
 def test_a_run_that_never_began_leaves_nothing_in_the_way(typed, tmp_path, monkeypatch):
     words = ["train", "data=pictures", *SMALL, "out=runs/new"]
-    assert typed(*words, "data.image_size=64").refused
+    assert typed(*words, "model.image_size=16", "init_from=run").refused
     assert not (tmp_path / "runs/new").exists()
     assert not typed(*words).refused, "the next try is not told that there is a run already"
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/mine.txt").write_text("mine")
-    assert typed(*words, "out=notes", "data.image_size=64").refused
+    assert typed(*words, "out=notes", "model.image_size=16", "init_from=run").refused
     assert [path.name for path in (tmp_path / "notes").iterdir()] == ["mine.txt"], "other people's files stay"
 
 

@@ -51,14 +51,12 @@ STRANGE = {
     list: ["[]", "[0]", "[1000000000000]"],
 }
 """What may be refused or taken, but not with a traceback."""
-BELOW_ZERO = {"model.residual_scale", "student.residual_scale"}
-"""Keys that may be negative."""
 
 
 def given_keys(verb):
     """{key: its types} of a verb: from the signature of its function, or from the dataclass of its recipe."""
     keys = schema(verb.recipe()) if isinstance(verb, RecipeVerb) else verb.arguments()[1]
-    return keys | (schema(Phase(), "phases.walk.") if verb.name == "distill" else {})
+    return keys | (schema(Phase(), "phases.rollout.") if verb.name == "distill" else {})
 
 
 def schema(recipe, prefix=""):
@@ -100,7 +98,7 @@ def values_of(key, kinds):
     yield from ((value, True) for value in impossible)
     for kind, values in NEGATIVE.items():
         if kind in kinds:
-            yield from ((value, str not in kinds and key not in BELOW_ZERO) for value in values)
+            yield from ((value, str not in kinds) for value in values)
     for kind, values in STRANGE.items():
         if kind in kinds:
             yield from ((value, False) for value in values)

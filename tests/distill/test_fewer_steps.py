@@ -75,7 +75,7 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
         "student.leak=1": "student.leak: the student of an equation is that equation",
         "knots=4": "knots: the student of an equation is that equation",
         "objective.pooled=1": "objective.pooled: an equation is matched in all its tokens",
-        "phases.walk.share=1": "phases.walk.share: an equation has no layers to meet",
+        "phases.rollout.share=1": "phases.rollout.share: an equation has no layers to meet",
     }.items():
         with pytest.raises(ConfigError, match=why):
             compose_distillation([f"teacher={teacher}", word])

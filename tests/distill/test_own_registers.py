@@ -42,7 +42,10 @@ def test_a_training_step_moves_them(name):
 
 
 def test_forced_stretches_begin_with_the_learned_registers():
-    network, pixels = distillation("vit-classifier", DistillObjective(logits=0.0, forced=0.5), leak=0.5), images()
+    network, pixels = (
+        distillation("vit-classifier", DistillObjective(logits=0.0, teacher_forcing=0.5), leak=0.5),
+        images(),
+    )
     encoder, layers = network.student.encoder, network.teacher.states(pixels)
     own = encoder.registers.expand(2, -1, -1)
     anchor, start = torch.cat([layers[0], own], dim=1), torch.cat([layers[1], own], dim=1)

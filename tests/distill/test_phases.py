@@ -28,7 +28,7 @@ from tests.tiny import tiny_images, tiny_model
 from tests.train.start import words
 
 LAYERS = 3
-HALVES = {"cls": 0.5, "patches": 0.0, "others": 0.5, "meeting": "exact"}
+HALVES = {"cls": 0.5, "patches": 0.0, "others": 0.5, "match": "exact"}
 
 
 def made(steps=LAYERS, layers=LAYERS, **objective):
@@ -50,7 +50,7 @@ def variance(y):
 
 def test_a_forced_step_is_one_lie_trotter_step_from_each_of_the_teachers_states():
     network, images = made(scale="increment", logits=0.0), tiny_images()
-    network.forced = True
+    network.teacher_forcing = True
     states, field, errors = network.teacher.states(images), network.student.field, []
     for before, after in pairwise(states):
         x = before
@@ -64,7 +64,7 @@ def test_a_forced_step_is_one_lie_trotter_step_from_each_of_the_teachers_states(
 
 def test_a_forced_step_goes_no_further_than_a_layer(monkeypatch):
     network, images = made(scale="increment", logits=0.0), tiny_images()
-    network.forced = True
+    network.teacher_forcing = True
     monkeypatch.setattr(type(network.student), "follow", None)
     network(images).loss.backward()
 
@@ -125,15 +125,15 @@ def test_parts_take_what_a_phase_does_not_say_from_the_training():
         TrainRecipe(learning_rate=0.1, muon_learning_rate=0.2, warmup=0.3),
     )
     phases = {
-        "a": Phase(share=0.25, forced=True),
-        "b": Phase(share=0.25, learning_rate=0.5, ways=["own:2x"]),
-        "c": Phase(share=0.5, warmup=0.0, ways=["own", "rk4:6", "own:8", "own:1x:1.5"]),
+        "a": Phase(share=0.25, teacher_forcing=True),
+        "b": Phase(share=0.25, learning_rate=0.5, solver_configs=["own:2x"]),
+        "c": Phase(share=0.5, warmup=0.0, solver_configs=["own", "rk4:6", "own:8", "own:1x:1.5"]),
     }
     a, b, c = make_schedule(phases, DistillObjective(), train, own, seed=1)
     assert (a.learning_rate, a.muon_learning_rate, a.warmup, a.end) == (0.1, 0.2, 0.3, 0.25)
     assert (b.learning_rate, b.muon_learning_rate, c.warmup, c.end) == (0.5, 0.2, 0.0, 1.0)
     assert (a.kind, b.kind, c.kind) == (0, 1, 1), "walks that ask for the same share a captured step"
-    assert b.sampler.ways == [SolverConfig("lie_trotter", 24, 12.0)]
+    assert b.sampler.configs == [SolverConfig("lie_trotter", 24, 12.0)]
     assert c.eval_configs == (own, SolverConfig("rk4", 6, 12.0))
 
 
@@ -158,7 +158,7 @@ def vit(tmp_path_factory):
 
 def recipe(vit, **settings):
     small = {"device": "cpu", "train.epochs": 5, "train.batch_size": 128, "train.evaluate_every": 1, "train.ema": 0.9}
-    shares = {"phases.forced.share": 0.4, "phases.walk.share": 0.2, "phases.any_way.share": 0.4}
+    shares = {"phases.layerwise.share": 0.4, "phases.rollout.share": 0.2, "phases.random_solver.share": 0.4}
     return compose_distillation(words({"teacher": vit, **small, **shares, **settings}))
 
 
@@ -169,32 +169,40 @@ def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path,
         rates = [group["lr"] for group in self.optimizer.param_groups]
         goal = model.objective
         weights = goal.cls, goal.others, goal.pooled, goal.logits
-        seen.append((self.part.name, model.forced, goal.scale, weights, self._way(), max(rates)))
+        seen.append((self.part.name, model.teacher_forcing, goal.scale, weights, self._way(), max(rates)))
         return ordinary(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)
     folder = distill_recipe(recipe(vit, out=tmp_path / "run"))
     phases, own = json.loads((folder / "record.json").read_text())["phases"], SolverConfig("lie_trotter", 3, 3.0)
-    assert [name for name, *_ in seen] == ["forced"] * 20 + ["walk"] * 10 + ["any_way"] * 20
+    assert [name for name, *_ in seen] == ["layerwise"] * 20 + ["rollout"] * 10 + ["random_solver"] * 20
     assert {tuple(step[1:5]) for step in seen[:20]} == {(True, "increment", (0.5, 0.5, 0.0, 0.0), own)}
     assert {tuple(step[1:5]) for step in seen[20:30]} == {(False, "state", (0.5, 0.5, 0.0, 1.0), own)}
     assert {tuple(step[1:4]) for step in seen[30:]} == {(False, "state", (0.1, 0.1, 1.0, 1.0))}
     assert {step[4] for step in seen[30:]} > {own, SolverConfig("rk4", 3, 3.0)}
-    for name, highest, left in (("forced", 2e-3, 0.0), ("walk", 2e-3, 1.5e-3), ("any_way", 1.5e-3, 0.0)):
+    for name, highest, final_rate in (
+        ("layerwise", 2e-3, 0.0),
+        ("rollout", 2e-3, 1.5e-3),
+        ("random_solver", 1.5e-3, 0.0),
+    ):
         rates = [step[5] for step in seen if step[0] == name]
         assert max(rates) == pytest.approx(highest, rel=0.1)
-        assert left <= rates[-1] < left + 0.2 * highest
+        assert final_rate <= rates[-1] < final_rate + 0.2 * highest
     # The last phase goes on at the rates that the walk leaves.
     assert seen[30][5] == pytest.approx(1.5e-3)
-    assert {name: phase["share"] for name, phase in phases.items()} == {"forced": 0.4, "walk": 0.2, "any_way": 0.4}
+    assert {name: phase["share"] for name, phase in phases.items()} == {
+        "layerwise": 0.4,
+        "rollout": 0.2,
+        "random_solver": 0.4,
+    }
     # Only the last phase selects, and says by which ways.
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "eval_accuracy" in line]
     record = json.loads((folder / "record.json").read_text())
-    last = [line for line in lines if line["phase"] == "any_way"]
+    last = [line for line in lines if line["phase"] == "random_solver"]
     assert record["seeds"][0]["validation"] == max(line["eval_accuracy"] for line in last)
     ways = [
         f"eval_accuracy_{solver_config['solver']}_{solver_config['steps']}"
-        for solver_config in phases["any_way"]["judged"]
+        for solver_config in phases["random_solver"]["eval_configs"]
     ]
     assert ways == ["eval_accuracy_lie_trotter_3", "eval_accuracy_lie_trotter_2", "eval_accuracy_rk4_3"]
     assert all(
@@ -239,10 +247,10 @@ def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_pat
     )
     lines = read_metrics(folder / "metrics.jsonl")
     assert lines[-1]["step"] == 24
-    assert lines[-1]["phase"] == "any_way"
+    assert lines[-1]["phase"] == "random_solver"
     looked = [line["step"] for line in lines if "eval_accuracy" in line]
     assert looked == [5, 10, 15, 20, 24], "at every fifth of it, whatever the epochs, and at its end"
-    walked = [line for line in lines if line["phase"] == "walk" and "loss_logits" in line]
+    walked = [line for line in lines if line["phase"] == "rollout" and "loss_logits" in line]
     assert walked
     for line in walked:
         assert line["loss"] == pytest.approx(line["loss_path"] + line["loss_logits"], rel=1e-3)
@@ -250,9 +258,14 @@ def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_pat
 
 
 def test_a_student_agrees_more_with_its_teacher_after_its_phases_than_before(vit, tmp_path):
-    settings = {"train.epochs": 10, "train.evaluate_every": 10, "phases.forced.share": 0.5, "phases.walk.share": 0.3}
-    rates = {f"phases.{name}.muon_learning_rate": 0.02 for name in ("forced", "walk", "any_way")}
-    given = recipe(vit, out=tmp_path / "run", **settings, **rates, **{"phases.any_way.share": 0.2})
+    settings = {
+        "train.epochs": 10,
+        "train.evaluate_every": 10,
+        "phases.layerwise.share": 0.5,
+        "phases.rollout.share": 0.3,
+    }
+    rates = {f"phases.{name}.muon_learning_rate": 0.02 for name in ("layerwise", "rollout", "random_solver")}
+    given = recipe(vit, out=tmp_path / "run", **settings, **rates, **{"phases.random_solver.share": 0.2})
     scores = []
 
     class Watched(DistillTask):
@@ -305,17 +318,31 @@ def test_states_that_are_no_numbers_are_found_before_training(vit, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"phases.walk.share": 0.5}, "the shares of the phases sum to 1.3 (forced 0.4, walk 0.5, any_way 0.4)"),
-        ({"phases.walk.share": 0}, "phases.walk.share=0.0; expected a share in (0, 1]"),
-        ({"phases.walk.ways": "[rk5:3]"}, "phases.walk.ways: 'rk5:3': unknown solver 'rk5'"),
-        ({"phases.walk.ways": "[]"}, "phases.walk.ways=[]; expected at least one way"),
-        ({"phases.walk.ways": "[rk4:0x]"}, "phases.walk.ways: 'rk4:0x' goes nowhere; expected at least one step"),
-        ({"phases.walk.objective.scale": "size"}, "phases.walk.objective.scale='size'; expected none or state or"),
-        ({"phases.forced.objective.path": "last"}, "phases.forced.forced=true starts at every layer's state"),
-        ({"phases.walk.learning_rate": -1}, "phases.walk.learning_rate=-1.0; expected None or a number > 0"),
+        (
+            {"phases.rollout.share": 0.5},
+            "the shares of the phases sum to 1.3 (layerwise 0.4, rollout 0.5, random_solver 0.4)",
+        ),
+        ({"phases.rollout.share": 0}, "phases.rollout.share=0.0; expected a share in (0, 1]"),
+        ({"phases.rollout.solver_configs": "[rk5:3]"}, "phases.rollout.solver_configs: 'rk5:3': unknown solver 'rk5'"),
+        (
+            {"phases.rollout.solver_configs": "[]"},
+            "phases.rollout.solver_configs=[]; expected at least one, such as own",
+        ),
+        (
+            {"phases.rollout.solver_configs": "[rk4:0x]"},
+            "phases.rollout.solver_configs: 'rk4:0x' goes nowhere; expected at least one step",
+        ),
+        (
+            {"phases.rollout.objective.scale": "size"},
+            "phases.rollout.objective.scale='size'; expected none or state or",
+        ),
+        (
+            {"phases.layerwise.objective.path": "last"},
+            "phases.layerwise.teacher_forcing=true starts at every layer's state",
+        ),
+        ({"phases.rollout.learning_rate": -1}, "phases.rollout.learning_rate=-1.0; expected None or a number > 0"),
         ({"train.steps": [3]}, "train.steps has no meaning with phases: each phase lists the ways"),
-        ({"objective.forced": 0.5}, "objective.forced has no meaning with phases"),
-        ({"train.patience": 3}, "train.patience has no meaning with phases"),
+        ({"objective.teacher_forcing": 0.5}, "objective.teacher_forcing has no meaning with phases"),
         ({"train.seconds": -1}, "train.seconds=-1.0; expected 0, or a time in seconds"),
         ({"train.seconds": 9, "train.updates": 3}, "leave out train.updates=3"),
         ({"train.capture": "maybe"}, "train.capture='maybe'; expected true, false or auto"),
@@ -327,8 +354,8 @@ def test_what_is_wrong_with_phases_is_said_in_a_sentence(vit, settings, sentence
 
 
 def test_an_unknown_phase_or_key_is_named():
-    given = ["teacher=FOLDER", "phases.wolk.share=0.5", "phases.walk.objective.scael=state"]
-    with pytest.raises(ValueError, match=r"(?s)'phases.wolk.share'.*'phases.walk.objective.scael'.*Did you mean"):
+    given = ["teacher=FOLDER", "phases.wolk.share=0.5", "phases.rollout.objective.scael=state"]
+    with pytest.raises(ValueError, match=r"(?s)'phases.wolk.share'.*'phases.rollout.objective.scael'.*Did you mean"):
         compose_distillation(given)
 
 
@@ -339,7 +366,7 @@ def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
     config = task.student.config
     assert (config.knots, config.steps, config.horizon, config.mlp_ratio, config.bias) == (2, 3, 3.0, 2.0, True)
     assert (config.fade, config.leak, config.num_attention_heads) == (0.1, 0.0, 2)
-    assert [part.name for part in task.parts] == ["forced", "walk", "any_way"]
+    assert [part.name for part in task.parts] == ["layerwise", "rollout", "random_solver"]
     assert task.alignment.shares == pytest.approx((1 / 3,) * 3)
     # The last knot is a mean of the teacher's last blocks, and not a random start.
     theirs = task.teacher.vit_spec.locator.blocks(task.teacher.model)[2].state_dict()
@@ -355,23 +382,27 @@ def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
 
 def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(vit, tmp_path):
     settings = {"student.knots": 3, "student.blend": "constant"}
-    with pytest.raises(ValueError, match=r"phases.any_way.ways, lie_trotter, 2 steps, T = 3: steps=2 .* would skip 1"):
+    with pytest.raises(
+        ValueError, match=r"phases.random_solver.solver_configs, lie_trotter, 2 steps, T = 3: steps=2 .* would skip 1"
+    ):
         distill_recipe(recipe(vit, out=tmp_path / "run", **settings))
 
 
 def test_what_the_last_phase_cannot_ask_for_is_said_before_the_first(vit, tmp_path):
-    with pytest.raises(ValueError, match=r"phases.any_way.objective.registers=1, but the layout has no such tokens"):
-        distill_recipe(recipe(vit, out=tmp_path / "run", **{"phases.any_way.objective.registers": 1}))
+    with pytest.raises(
+        ValueError, match=r"phases.random_solver.objective.registers=1, but the layout has no such tokens"
+    ):
+        distill_recipe(recipe(vit, out=tmp_path / "run", **{"phases.random_solver.objective.registers": 1}))
     assert not (tmp_path / "run").exists()
 
 
 def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
-    remedies = {"uniform": "student.steps=3 meets them all", "arc": "pass objective.meeting=nearest"}
+    remedies = {"uniform": "student.steps=3 meets them all", "arc": "pass objective.match=nearest"}
     for kind, steps, said in (
-        ("uniform", 5, ["forced", "walk"]),
+        ("uniform", 5, ["layerwise", "rollout"]),
         ("uniform", 3, []),
         ("uniform", 6, []),
-        ("arc", 3, ["forced", "walk"]),
+        ("arc", 3, ["layerwise", "rollout"]),
     ):
         settings = {"student.steps": steps, "alignment.kind": kind}
         task = DistillTask(recipe(vit, out=tmp_path / f"{kind}-{steps}", **settings))
@@ -379,14 +410,14 @@ def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
         task.build()
         task.dry_run()
         lines = [line for line in capsys.readouterr().out.splitlines() if "but the last" in line]
-        assert [line.split(":")[0] for line in lines] == [f"phases.{name}.objective.meeting=exact" for name in said]
+        assert [line.split(":")[0] for line in lines] == [f"phases.{name}.objective.match=exact" for name in said]
         assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
 
 
 def test_the_own_way_may_have_fewer_steps_than_the_teacher_layers(vit, tmp_path):
     """Where only others are drawn, in which every layer is met."""
     few = ["student.steps=2", "student.vector_knots=null", "student.init=spectral", "train.steps=[3]"]
-    words = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.meeting=nearest", *few]
+    words = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.match=nearest", *few]
     task = DistillTask(compose_distillation([*words, f"out={tmp_path / 'run'}", "device=cpu"]))
     task.folder.acquire(task.recipe)
     task.recipe = task.recipe.on("cpu")
@@ -437,7 +468,7 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
     batch = next(iter(task.batches))
     for part in task.parts:
         task.before_step(0.0, part)
-        for solver_config in part.sampler.ways:
+        for solver_config in part.sampler.configs:
             replayed = trainer.captured(batch, solver_config, part.kind).item()
             assert replayed == pytest.approx(task.network(**batch, solver_config=solver_config).loss.item(), rel=1e-4)
 

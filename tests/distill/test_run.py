@@ -45,7 +45,7 @@ def distill(then=None, **settings):
     """
     plain = {"student.vector_knots": "null", "student.init": "spectral"}
     if "teacher" in settings:
-        plain["data.cache"] = settings["teacher"].parent / "decoded"
+        plain["cache"] = settings["teacher"].parent / "decoded"
     settings = {"phases": "none", "train.optimizer": "adamw", **plain, **settings}
     return distill_recipe(compose_distillation(words(settings)), then=then)
 
@@ -143,7 +143,7 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
     ("settings", "message"),
     [
         (
-            {"train.steps": [2], "objective.meeting": "nearest"},
+            {"train.steps": [2], "objective.match": "nearest"},
             r"3 checkpoints .* do not fit into 2 steps; take at least 3 .* \(objective.path=last, with phases=none\)",
         ),
         ({"student.steps": 2, "stopping.bound": "curvature"}, r"3 checkpoints .* do not fit into 2 steps"),

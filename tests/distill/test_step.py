@@ -108,15 +108,15 @@ def test_a_compiled_error_is_the_same_error(scale):
 
 
 def test_forced_stretches_start_at_the_teachers_states():
-    network, images = made(DistillObjective(logits=0.0, forced=0.5)), tiny_images()
+    network, images = made(DistillObjective(logits=0.0, teacher_forcing=0.5)), tiny_images()
     layers = network.teacher.states(images)
     dynamics = network.student.field.dynamics(layers[0])
     stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     expected = solve(dynamics, layers[1], solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
     torch.testing.assert_close(stretches[1], expected)
-    forced = network(images).loss
+    teacher_forcing = network(images).loss
     network.progress = 0.6
-    assert not torch.allclose(forced, network(images).loss), "after that it goes on its own"
+    assert not torch.allclose(teacher_forcing, network(images).loss), "after that it goes on its own"
 
 
 def rotary(**student):
@@ -127,7 +127,7 @@ def rotary(**student):
     )
     torch.nn.init.normal_(pupil.encoder.positions)
     alignment = Alignment("uniform", (1.0,) * LAYERS)
-    return Distillation(pupil, teacher, alignment, DistillObjective(logits=0.0, forced=0.5)).train()
+    return Distillation(pupil, teacher, alignment, DistillObjective(logits=0.0, teacher_forcing=0.5)).train()
 
 
 def test_forced_stretches_join_to_the_whole_way():
@@ -233,11 +233,11 @@ def test_a_head_that_is_not_found_is_not_asked():
     network.student.model.classifier = torch.nn.Sequential(torch.nn.Linear(32, 7), torch.nn.Linear(7, 5, bias=False))
     refuse_pooled(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
     network.student.model.classifier = torch.nn.Bilinear(32, 32, 5)
-    refuse_pooled(network.student, {"walk": DistillObjective()})
+    refuse_pooled(network.student, {"rollout": DistillObjective()})
     with pytest.raises(
-        ConfigError, match=r"phases.any_way.objective.pooled=1: .* no linear head with 5 outputs .* set"
+        ConfigError, match=r"phases.random_solver.objective.pooled=1: .* no linear head with 5 outputs .* set"
     ):
-        refuse_pooled(network.student, {"any_way": DistillObjective(pooled=1.0)})
+        refuse_pooled(network.student, {"random_solver": DistillObjective(pooled=1.0)})
 
 
 def test_asked_it_is_the_student():
@@ -263,7 +263,7 @@ def test_every_penalty_can_be_asked_of_a_student(name):
 
 
 def test_problems_of_an_objective_are_reported_together():
-    bad = DistillObjective(path="first", cls=-1.0, forced=2.0, jasmin=1.0, jasmin_k=1, unfreeze_head=True)
+    bad = DistillObjective(path="first", cls=-1.0, teacher_forcing=2.0, jasmin=1.0, jasmin_k=1, unfreeze_head=True)
     problems = bad.problems()
     assert len(problems) == 6
     assert any("objective.path='first'" in problem for problem in problems)

@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_streamed_in_the_same_order(tmp_path):
 @pytest.mark.parametrize("limit", [4.0, 0.0])
 def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_path, limit):  # noqa: F811
     more = save_pictures(tmp_path / "more", 40, 90)
-    limits = {"data.resident_limit_gb": limit, "train.workers": 0, "alignment.images": 32}
+    limits = {"data.resident_limit_gb": limit, "alignment.images": 32}
     task = DistillTask(recipe(vit, out=tmp_path / "run", unlabelled=f"{more},{more}", **limits))
     task.folder.acquire(task.recipe)
     task.build()
@@ -174,6 +174,6 @@ def test_what_is_wrong_with_a_folder(tmp_path):
 
 
 def test_labels_and_images_without_them_exclude_each_other():
-    given = compose_distillation(["teacher=FOLDER", "unlabelled=A,it's B", "phases.walk.objective.cross_entropy=1"])
+    given = compose_distillation(["teacher=FOLDER", "unlabelled=A,it's B", "phases.rollout.objective.cross_entropy=1"])
     assert given.unlabelled == ["A", "it's B"]
     assert any("unlabelled= has no labels to learn" in problem for problem in given.problems())

@@ -55,9 +55,9 @@ def test_what_has_no_trajectory_or_no_field_is_not_penalised():
 
 
 def test_what_cannot_be_drawn_is_said():
-    recipe = Recipe(train=TrainRecipe(solvers=["heum", "dopri5"], own=2.0, jacobian=-1.0, jasmin_k=1))
+    recipe = Recipe(train=TrainRecipe(solvers=["heum", "dopri5"], own_share=2.0, jacobian=-1.0, jasmin_k=1))
     problems = " ".join(recipe.problems())
-    for sentence in ("heun", "dopri5", "train.own=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
+    for sentence in ("heun", "dopri5", "train.own_share=2.0", "train.jacobian=-1.0", "train.jasmin_k=1"):
         assert sentence in problems
 
 

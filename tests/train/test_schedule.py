@@ -14,8 +14,8 @@ from odevit.train.solver_sampling import ListSampler, parse_solver_config
 
 OWN = SolverConfig("lie_trotter", 12, 12.0)
 PARTS = [
-    SchedulePhase("forced", 0.2, 0.2, 1e-3, 2e-3, 0.25),
-    SchedulePhase("walk", 0.35, 0.55, 4e-4, 5e-4, 0.0),
+    SchedulePhase("layerwise", 0.2, 0.2, 1e-3, 2e-3, 0.25),
+    SchedulePhase("rollout", 0.35, 0.55, 4e-4, 5e-4, 0.0),
     SchedulePhase("any", 0.45, 1.0, 1.0, 2.0, 0.5),
 ]
 
@@ -37,7 +37,7 @@ def run(schedule, updates):
 
 def test_parts_begin_at_their_update_and_have_their_own_rates():
     seen = run(Schedule(optimiser(), PARTS, 20), 20)
-    assert [name for name, *_ in seen] == ["forced"] * 4 + ["walk"] * 7 + ["any"] * 9
+    assert [name for name, *_ in seen] == ["layerwise"] * 4 + ["rollout"] * 7 + ["any"] * 9
     # forced: a warm-up of one update of four, then a cosine over the other three.
     heights = [0.0] + [(1 + math.cos(math.pi * n / 3)) / 2 for n in range(3)]
     assert [muon for _, muon, _ in seen[:4]] == pytest.approx([2e-3 * height for height in heights])
@@ -48,7 +48,7 @@ def test_parts_begin_at_their_update_and_have_their_own_rates():
 
 def test_what_is_left_of_the_rates_is_where_the_next_part_goes_on():
     parts = [
-        SchedulePhase("walk", 0.5, 0.5, 1e-3, 2e-3, 0.0, left=0.25),
+        SchedulePhase("rollout", 0.5, 0.5, 1e-3, 2e-3, 0.0, final_rate=0.25),
         SchedulePhase("any", 0.5, 1.0, 2.5e-4, 5e-4, 0.0),
     ]
     rates = [adamw for *_, adamw in run(Schedule(optimiser(), parts, 40), 40)]
@@ -97,7 +97,7 @@ def test_seconds_are_those_of_all_attempts():
     now[0] += 20.0
     first.optimizer.step()
     first.step()
-    assert (first.progress, first.part.name) == (0.4, "walk")
+    assert (first.progress, first.part.name) == (0.4, "rollout")
     now[0] += 1000.0  # another process, on another day
     second = Schedule(optimiser(), PARTS, 10**9, seconds=50.0, clock=lambda: now[0])
     second.load_state_dict(first.state_dict())
@@ -150,4 +150,4 @@ def test_listed_ways_are_drawn_by_seed_and_update():
     assert drawn == [ListSampler(ways, seed=3).draw(update) for update in range(300)]
     assert drawn != [ListSampler(ways, seed=4).draw(update) for update in range(300)]
     assert 150 < drawn.count(OWN) < 250, "listed twice, drawn twice as often"
-    assert sampler.ways == [OWN, OWN.replace("rk4")]
+    assert sampler.configs == [OWN, OWN.replace("rk4")]

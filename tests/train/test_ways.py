@@ -30,7 +30,7 @@ def test_a_recipe_draws_what_it_drew_when_its_records_were_made(drawn):
     assert [f"{solver_config.name}:{solver_config.steps}:{solver_config.horizon:g}" for solver_config in ways] == drawn[
         "ways"
     ]
-    assert {*ways} <= {*sampler.ways}
+    assert {*ways} <= {*sampler.configs}
 
 
 def test_the_same_update_draws_the_same_way():
@@ -43,14 +43,14 @@ def test_the_same_update_draws_the_same_way():
 def test_all_pairs_are_drawn_about_equally_often():
     sampler = SolverSampler(OWN, [4, 8, 16], [1.0, 2.0])
     counts = Counter(sampler.draw(n) for n in range(6000))
-    assert set(counts) == set(sampler.ways)
+    assert set(counts) == set(sampler.configs)
     assert all(850 < count < 1150 for count in counts.values())
 
 
 def test_no_step_is_longer_than_the_longest():
     sampler = SolverSampler(OWN.replace(horizon=6.0), [6, 12, 24], [1.0, 2.0, 3.0], longest_step=1.5)
     drawn = {sampler.draw(n) for n in range(2000)}
-    assert drawn == set(sampler.ways)
+    assert drawn == set(sampler.configs)
     assert {solver_config.horizon for solver_config in drawn if solver_config.steps == 6} == {6.0}
     assert {solver_config.horizon for solver_config in drawn if solver_config.steps == 12} == {6.0, 12.0, 18.0}
     # Step counts stay equally likely: a coarse grid is not seen less often because fewer horizons go with it.
@@ -67,7 +67,7 @@ def test_a_share_of_the_batches_takes_the_models_own_way():
     sampler = SolverSampler(OWN, [6], [6.0], solvers=["heun", "rk4", "rk4"], own_share=0.5)
     counts = Counter(sampler.draw(n) for n in range(6000))
     heun, rk4 = SolverConfig("heun", 6, 6.0), SolverConfig("rk4", 6, 6.0)
-    assert set(counts) == set(sampler.ways) == {OWN, heun, rk4}
+    assert set(counts) == set(sampler.configs) == {OWN, heun, rk4}
     assert 2850 < counts[OWN] < 3150
     assert 1.8 < counts[rk4] / counts[heun] < 2.2
 
@@ -77,12 +77,12 @@ def test_coarse_batches_come_first():
     sampler, later = SolverSampler(OWN, **options, coarse=30), SolverSampler(OWN, **options)
     assert {sampler.draw(n) for n in range(30)} == {SolverConfig("heun", 6, 6.0)} == {sampler.coarsest}
     assert [sampler.draw(n) for n in range(30, 90)] == [later.draw(n) for n in range(30, 90)]
-    assert set(sampler.ways) == set(later.ways)
+    assert set(sampler.configs) == set(later.configs)
 
 
 def test_a_held_way_takes_more_steps_of_the_same_size():
     sampler = SolverSampler(OWN.replace(horizon=4.0), [5], [0.5, 1.0, 1.5], hold=True)
-    assert set(sampler.ways) == {SolverConfig("lie_trotter", 5, 4.0), SolverConfig("lie_trotter", 8, 4.0 * 8 / 5)}
+    assert set(sampler.configs) == {SolverConfig("lie_trotter", 5, 4.0), SolverConfig("lie_trotter", 8, 4.0 * 8 / 5)}
 
 
 def test_a_recipe_counts_its_coarse_part_in_optimiser_steps():

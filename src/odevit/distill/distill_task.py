@@ -128,18 +128,18 @@ class DistillTask(TaughtTask):
             self.before_step(part.end if part else 1.0, part)
             key = f"phases.{part.name}.objective" if part else "objective"
             sampler = part.sampler if part else self.sampler
-            ways = sampler.ways if sampler else [own]
+            ways = sampler.configs if sampler else [own]
             with with_key_prefix(key, vars(self.recipe.objective)):
                 for solver_config in ways:
                     self.network.meetings(solver_config)
                 self.network(**two, solver_config=ways[0])
             goal = self.network.objective
-            mentioned = goal.path == "all" and goal.meeting == "exact" and self.process.is_main
+            mentioned = goal.path == "all" and goal.match == "exact" and self.process.is_main
             if mentioned and len(self.network.meetings(own)) == 1 < layers:
                 evenly = len(self.network.meetings(own.replace(steps=layers))) == layers
-                remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.meeting=nearest"
+                remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.match=nearest"
                 print(
-                    f"{key}.meeting=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
+                    f"{key}.match=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
                     f"last; {remedy}"
                 )
 
@@ -157,7 +157,10 @@ class DistillTask(TaughtTask):
         network = self.network
         network.progress = progress
         if part is not None and part.name in self.objectives:
-            network.objective, network.forced = self.objectives[part.name], self.recipe.phases[part.name].forced
+            network.objective, network.teacher_forcing = (
+                self.objectives[part.name],
+                self.recipe.phases[part.name].teacher_forcing,
+            )
         self.head.frozen = not (network.uses_labels and network.objective.unfreeze_head)
 
     @property
@@ -178,7 +181,7 @@ class DistillTask(TaughtTask):
             )
         states = (finite(self.teacher.states(batch["pixel_values"])) for batch in batches)
         alignment = Alignment(settings.kind, layer_distances(states, tokens), settings.temperature)
-        loose = recipe.objective.path == "last" or recipe.objective.meeting == "exact" or recipe.phases
+        loose = recipe.objective.path == "last" or recipe.objective.match == "exact" or recipe.phases
         matched = [] if loose else recipe.train.steps or [own]
         for steps in [*matched, own] if recipe.stopping.bound else matched:
             alignment.indices(steps)  # too few steps for the teacher's layers: say so now, not at the first batch
@@ -196,12 +199,12 @@ class DistillTask(TaughtTask):
         return {
             part.name: {
                 "share": part.share,
-                "forced": self.recipe.phases[part.name].forced,
-                "ways": self.recipe.phases[part.name].ways,
+                "teacher_forcing": self.recipe.phases[part.name].teacher_forcing,
+                "solver_configs": self.recipe.phases[part.name].solver_configs,
                 "learning_rate": part.learning_rate,
                 "muon_learning_rate": part.muon_learning_rate,
-                "left": part.left,
-                "judged": [
+                "final_rate": part.final_rate,
+                "eval_configs": [
                     None if solver_config is None else solver_config.to_dict() for solver_config in part.eval_configs
                 ],
             }

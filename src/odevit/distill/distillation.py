@@ -28,10 +28,18 @@ from odevit.errors import (
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import AUTO, MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe, choice, train_problems
+from odevit.train.recipe_keys import current_overrides
 
-# Every field of the student's configuration with its default, but for two that depend on others: the horizon is the
-# teacher's number of blocks, the solver exponential Euler with a leak and Lie-Trotter without one.
-DEFAULTS = {**OdeStudentConfig.equation_fields(), "horizon": None, "solver": None}
+STUDENT_FIELDS = (
+    *("solver", "steps", "horizon", "grid", "knots", "knot_times", "blend", "vector_knots", "vector_blend", "rank"),
+    *("init", "registers", "mlp_ratio", "norm", "bias", "attention", "attention_options", "time_conditioned"),
+    *("leak", "fade", "depth", "depth_options", "attention_dropout", "hidden_dropout", "output_dropout"),
+)
+"""The fields of `OdeStudentConfig` that recipes set; the others follow the teacher."""
+# Two defaults depend on others: the horizon is the teacher's number of blocks, the solver exponential Euler with a leak
+# and Lie-Trotter without one.
+FIELDS = OdeStudentConfig.equation_fields() | {"horizon": None, "solver": None}
+DEFAULTS = {name: FIELDS[name] for name in STUDENT_FIELDS}
 StudentRecipe = make_dataclass("StudentRecipe", [(name, Any, default) for name, default in DEFAULTS.items()])
 StudentRecipe.__doc__ = (
     "The equation that replaces the teacher's blocks; the fields are those of `OdeStudentConfig`. `knots=4` is short "
@@ -149,9 +157,9 @@ class DistillRecipe(Recipe):
         goals = self.objectives.values()
         if self.unlabelled and any(goal.cross_entropy > 0 for goal in goals):
             problems.append("unlabelled= has no labels to learn; set objective.cross_entropy=0")
-        if self.train.capture is True and (self.objective.forced > 0 or self.objective.cross_entropy_from > 0):
+        if self.train.capture is True and (self.objective.teacher_forcing > 0 or self.objective.cross_entropy_from > 0):
             problems.append(
-                "train.capture=true replays one kind of step; set objective.forced and cross_entropy_from to 0"
+                "train.capture=true replays one kind of step; set objective.teacher_forcing and cross_entropy_from to 0"
             )
         return problems
 
@@ -160,11 +168,10 @@ class DistillRecipe(Recipe):
         if not self.phases:
             return []
         t, goal, plain = self.train, self.objective, TrainRecipe()
-        drawn = [key for key in ("steps", "horizons", "solvers", "own", "coarse_first") if getattr(t, key)]
+        drawn = [key for key in ("steps", "horizons", "solvers", "own_share", "coarse_first") if getattr(t, key)]
         others = {
-            **{f"train.{key}": "each phase lists the ways that it draws, phases.NAME.ways" for key in drawn},
+            **{f"train.{key}": "each phase lists the ways that it draws, phases.NAME.solver_configs" for key in drawn},
             **{f"objective.{key}": "a phase says when, by its share" for key in WHEN if getattr(goal, key)},
-            **({"train.patience": "a phase ends by its share"} if t.patience else {}),
             **({"stopping.bound": "a phase ends by its share"} if self.stopping.bound else {}),
             **({"train.schedule": "every phase has a cosine of its own"} if t.schedule != plain.schedule else {}),
         }
@@ -175,7 +182,7 @@ class DistillRecipe(Recipe):
 
     def on(self, device: str) -> DistillRecipe:
         settled = super().on(device)
-        changes = self.objective.forced > 0 or self.objective.cross_entropy_from > 0
+        changes = self.objective.teacher_forcing > 0 or self.objective.cross_entropy_from > 0
         if self.train.capture == AUTO and changes:
             settled = replace(settled, train=replace(settled.train, capture=False))
         return settled
@@ -235,6 +242,7 @@ def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
     """The recipe that `odevit distill OVERRIDES` would run; a given teacher has one that knows no digits."""
     from odevit.train.compose import compose_as, given_keys, quoted, refuse_unused  # Hydra is slow to import
 
+    overrides = current_overrides(overrides)
     given = given_keys(overrides)
     teacher = next((value for key, _, value in (word.partition("=") for word in overrides) if key == "teacher"), "")
     own = is_equation(teacher)

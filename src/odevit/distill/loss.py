@@ -55,7 +55,7 @@ class Distillation(DistillationModule):
         # How much of the training is over, and whether stretches start at the teacher's states now; set from outside
         # before a step, as the objective may be, never in forward.
         self.progress = 0.0
-        self.forced = False
+        self.teacher_forcing = False
         self._error: Callable[..., Tensor] = meeting_error
 
     def compile_error(self, backend: str = "inductor") -> None:
@@ -83,12 +83,12 @@ class Distillation(DistillationModule):
         meetings = self.meetings(solver_config)
         held = (solver_config.steps,) if solver_config.steps > max(meetings) else ()
         weights = self._token_weights(layout)
-        forced = any(weights.values()) and (self.forced or self.progress < goal.forced)
+        teacher_forcing = any(weights.values()) and (self.teacher_forcing or self.progress < goal.teacher_forcing)
         parts: dict[str, Tensor] = {}
         others: dict[str, Tensor] = {}
         states: tuple[Tokens, ...] = ()
         # Forced alone, nothing has to go the whole way.
-        if not forced or held or goal.needs_attentions or goal.weights or self._asks_for_answers:
+        if not teacher_forcing or held or goal.needs_attentions or goal.weights or self._asks_for_answers:
             solution = self.student.follow_teacher_tokens(
                 target.states[0],
                 solver_config,
@@ -99,7 +99,7 @@ class Distillation(DistillationModule):
             others |= self._attention_parts(solution, target, meetings)
             others |= self._answer_parts(solution.state, target, labels)
             others |= {name: weight * solution.penalties[name] for name, weight in goal.weights.items()}
-        if forced:
+        if teacher_forcing:
             states = (*self._forced(target.states, meetings, solver_config), *states[len(meetings) :])
         if any(weights.values()):
             layers = [*meetings.values(), *(meetings[max(meetings)] for _ in held)]
@@ -119,7 +119,7 @@ class Distillation(DistillationModule):
         goal, arrival, last = self.objective, self._arrival(solver_config), len(self.alignment.distances)
         if goal.path == "last":
             return {arrival: last}
-        if goal.meeting == "exact":
+        if goal.match == "exact":
             own = self.student.solver_config.horizon
             times = [own * fraction for fraction in self.alignment.fractions[:-1]]
             steps = [round(time / solver_config.step) for time in times]

@@ -12,9 +12,11 @@ WEIGHTS = (*TOKENS, "attention_l1", "attention_kl", "pooled", "logits", "cross_e
 OBJECTIVE_RULES = {
     "path": one_of("all", "last"),
     "scale": one_of("none", "state", "increment"),
-    "meeting": one_of("nearest", "exact"),
+    "match": one_of("nearest", "exact"),
     **dict.fromkeys(WEIGHTS, real(minimum=0)),
-    **dict.fromkeys(("cross_entropy_from", "forced"), Expected("a fraction of training in [0, 1]", FRACTION.accepts)),
+    **dict.fromkeys(
+        ("cross_entropy_from", "teacher_forcing"), Expected("a fraction of training in [0, 1]", FRACTION.accepts)
+    ),
     "temperature": real(above=0, maximum=1e6),
 }
 
@@ -40,7 +42,7 @@ class DistillObjective(Penalised):
     scale: str = "none"
     """What the error at a layer is divided by: `none`, the variance of the teacher's `state` there, or of its
     `increment`, what it adds since the layer before."""
-    meeting: str = "nearest"
+    match: str = "nearest"
     """When a layer is met: at the `nearest` step, or only where a step's time is `exact`ly the layer's."""
     attention_l1: float = 0.0
     """Weight of the L1 distance of thresholded attention; costs the fused kernel."""
@@ -59,7 +61,7 @@ class DistillObjective(Penalised):
     """Fraction of training after which it counts."""
     unfreeze_head: bool = False
     """Whether the head is trained as well, from then on."""
-    forced: float = 0.0
+    teacher_forcing: float = 0.0
     """Initial fraction of training in which every stretch starts at the teacher's own state."""
 
     @property
@@ -72,8 +74,10 @@ class DistillObjective(Penalised):
         problems = self.penalty_problems("objective") + [f"objective.{p}" for p in validate(self, OBJECTIVE_RULES)]
         if self.unfreeze_head and self.cross_entropy == 0:
             problems.append("objective.unfreeze_head=true needs labels to train on; set objective.cross_entropy=1.0")
-        if self.forced > 0 and self.path != "all":
-            problems.append("objective.forced > 0 starts every stretch at a layer's state and needs objective.path=all")
+        if self.teacher_forcing > 0 and self.path != "all":
+            problems.append(
+                "objective.teacher_forcing > 0 starts every stretch at a layer's state and needs objective.path=all"
+            )
         if problems:
             return problems  # weights that are no numbers cannot be compared
         counted = {name for name in WEIGHTS if getattr(self, name)}

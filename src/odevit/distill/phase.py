@@ -1,4 +1,4 @@
-"""forced -> walk -> any way: a distillation in phases, each with its own loss, ways, rates and share of the time."""
+"""layerwise -> rollout -> random_solver: the phases of a distillation, each with its loss, solvers, rates and share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odevit.train.schedule import SchedulePhase
 from odevit.train.solver_sampling import ListSampler, parse_solver_config
 
 # When something counts is what the phases say: these two have no meaning in one of them.
-WHEN = ("forced", "cross_entropy_from")
+WHEN = ("teacher_forcing", "cross_entropy_from")
 PhaseObjective = make_dataclass(
     "PhaseObjective", [(item.name, Any, None) for item in fields(DistillObjective()) if item.name not in WHEN]
 )
@@ -27,9 +27,9 @@ class Phase:
 
     share: float = 0.0
     """Its share of the training; those of all phases sum to 1."""
-    forced: bool = False
+    teacher_forcing: bool = False
     """Whether every stretch starts at the teacher's own state, so that the field learns each layer by itself."""
-    ways: list[str] = field(default_factory=lambda: ["own"])
+    solver_configs: list[str] = field(default_factory=lambda: ["own"])
     """Ways, one drawn per batch: SOLVER:STEPS, as lie_trotter:12, or rk4:2x for twice the student's own steps, with
     :HORIZONS to go on to, lie_trotter:12:1.5; `own` is the student's own way. One that is listed twice comes twice as
     often."""
@@ -37,8 +37,8 @@ class Phase:
     muon_learning_rate: float | None = None
     warmup: float | None = None
     """Share of the phase over which the rates rise; they fall as a cosine over the rest of it."""
-    left: float = 0.0
-    """What is left of the rates at its end: 0 where it ends something, more where the next phase is to go on from."""
+    final_rate: float = 0.0
+    """Share of the highest rates that remains at its end; more than 0 where the next phase continues from there."""
     objective: PhaseObjective = field(default_factory=PhaseObjective)  # type: ignore[valid-type]
 
     def full_objective(self, common: DistillObjective) -> DistillObjective:
@@ -47,15 +47,15 @@ class Phase:
 
     def resolved_configs(self, own: SolverConfig) -> tuple[SolverConfig, ...]:
         """Its ways, for a student whose own way is `own`."""
-        return tuple(parse_solver_config(text, own) for text in self.ways)
+        return tuple(parse_solver_config(text, own) for text in self.solver_configs)
 
 
 RULES = {
     "share": POSITIVE_FRACTION,
-    "ways": Expected("at least one way, such as own", bool),
+    "solver_configs": Expected("at least one, such as own", bool),
     **dict.fromkeys(("learning_rate", "muon_learning_rate"), real(above=0, optional=True)),
     "warmup": real(minimum=0, below=1, optional=True),
-    "left": Expected("a share of the rates in [0, 1]", FRACTION.accepts),
+    "final_rate": Expected("a share of the rates in [0, 1]", FRACTION.accepts),
 }
 
 
@@ -64,14 +64,16 @@ def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> lis
     problems, anyone = [], SolverConfig("lie_trotter", 12, 12.0)
     for name, phase in phases.items():
         said = [f"phases.{name}.{problem}" for problem in validate(phase, RULES)]
-        for text in phase.ways:
+        for text in phase.solver_configs:
             try:
                 parse_solver_config(text, anyone)
             except ValueError as error:
-                said.append(f"phases.{name}.ways: {error}")
+                said.append(f"phases.{name}.solver_configs: {error}")
         said += [f"phases.{name}.{problem}" for problem in phase.full_objective(common).problems()]
-        if phase.forced and phase.full_objective(common).path != "all":
-            said.append(f"phases.{name}.forced=true starts at every layer's state and needs objective.path=all")
+        if phase.teacher_forcing and phase.full_objective(common).path != "all":
+            said.append(
+                f"phases.{name}.teacher_forcing=true starts at every layer's state and needs objective.path=all"
+            )
         problems += said
     total = sum(phase.share for phase in phases.values())
     if phases and abs(total - 1) > 1e-6:
@@ -85,7 +87,7 @@ def make_schedule(
 ) -> list[SchedulePhase]:
     """The phases as the trainer takes them, for a student whose own way is `own`."""
     parts: list[SchedulePhase] = []
-    goals = [(phase.forced, phase.full_objective(common)) for phase in phases.values()]
+    goals = [(phase.teacher_forcing, phase.full_objective(common)) for phase in phases.values()]
     for (name, phase), goal in zip(phases.items(), goals, strict=True):
         ways = phase.resolved_configs(own)
         rates = {
@@ -96,7 +98,14 @@ def make_schedule(
         sampler, kind, eval_configs = ListSampler(ways, seed), goals.index(goal), evaluation_configs(ways, own)
         parts.append(
             SchedulePhase(
-                name, phase.share, end, sampler=sampler, kind=kind, eval_configs=eval_configs, left=phase.left, **rates
+                name,
+                phase.share,
+                end,
+                sampler=sampler,
+                kind=kind,
+                eval_configs=eval_configs,
+                final_rate=phase.final_rate,
+                **rates,
             )
         )
     return parts

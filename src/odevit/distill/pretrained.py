@@ -167,7 +167,7 @@ def head_then_whole(train: TrainRecipe) -> list[SchedulePhase]:
     """The head alone at its full rate, then everything, rising once more from 0: the body has not been trained yet."""
     rates, share = (train.learning_rate, train.muon_learning_rate, train.warmup), train.head_first
     parts = [
-        SchedulePhase(HEAD, share, share, *rates, kind=0, left=1.0),
+        SchedulePhase(HEAD, share, share, *rates, kind=0, final_rate=1.0),
         SchedulePhase("whole", 1.0 - share, 1.0, *rates, kind=1),
     ]
     return [part for part in parts if part.share > 0]

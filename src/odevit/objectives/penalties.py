@@ -42,6 +42,7 @@ class JacobianNorm(Penalty):
     distance: float = 0.03
 
     draws_noise = True
+    fixed_options = ("distance",)
 
     def __post_init__(self) -> None:
         if problems := real(above=0).problem("distance", self.distance):

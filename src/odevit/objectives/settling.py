@@ -43,6 +43,8 @@ class Settling(Penalty):
         distance: between the neighbours, relative to the size of the state.
     """
 
+    fixed_options = tuple(RULES)
+
     margin: float = 0.1
     step: float = 1.0
     waiting: int = 12

@@ -41,6 +41,8 @@ class Penalty:
     """Whether it uses attention maps, which cannot be had from the fused kernel."""
     draws_noise: ClassVar[bool] = False
     """Whether its running cost draws random numbers, which a recomputed step must draw again."""
+    fixed_options: ClassVar[tuple[str, ...]] = ()
+    """Options that recipes do not offer: there they have their defaults."""
 
     def running(self, step: Step) -> Tensor:
         """r: the cost of one step per unit of time. The loop takes the mean, so that N does not matter."""

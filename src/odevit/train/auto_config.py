@@ -16,6 +16,7 @@ from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.data.loading import DataSummary, inspect_data
 from odevit.train.compose import expand_data, quoted, word
 from odevit.train.recipe import Recipe
+from odevit.train.recipe_keys import current_overrides
 from odevit.train.splits import resolve_device
 
 R = TypeVar("R", bound=Recipe)
@@ -44,12 +45,13 @@ def auto_configure(
     words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: str = "train", swept: Sequence[str] = ()
 ) -> AutoConfig[R]:
     """The recipe of the words, what they leave open chosen by data and device. What is swept is not left open."""
+    words = current_overrides(words)
     given = dict(word.partition("=")[::2] for word in [*expand_data(words), *swept])
     recipe = compose(words)
     # A given teacher is distilled by an experiment of its own.
     if recipe.data.source == "digits" or "experiment" in given or (verb == "distill" and recipe.teacher):
         return AutoConfig(recipe, [], [])
-    keys = ("validation", "split_seed", "image_column", "label_column")
+    keys = ("validation", "image_column", "label_column")
     facts = inspect_data(recipe.data.source, **{key: getattr(recipe.data, key) for key in keys})
     kind, chosen = recipe.device.partition(":")[0], dict[str, Any]()
     device = resolve_device(kind).type if kind in ("auto", *LARGEST) else "cpu"  # any other is refused in a moment
@@ -77,7 +79,7 @@ def by_data(facts: DataSummary, recipe: Recipe, given: Mapping[str, str], device
         varied["label_smoothing"] = 0.1
         chosen |= {f"data.augmentation.{key}": value for key, value in varied.items()}
     if not (recipe.teacher or recipe.init_from or "model" in given):
-        asked = given.get("model.image_size") or given.get("data.image_size", "")
+        asked = given.get("model.image_size", "")
         side = int(asked) if asked.isdecimal() else image_size(facts.side, device)
         count = halvings(side) - 1
         chosen |= {"model": "tiny-conv" if many else "small"} if verb == "train" else {}
@@ -105,7 +107,7 @@ def halvings(side: int) -> int:
 
 def model_image_size(recipe: Recipe) -> int:
     """The side of the images as the model sees them; 0 for a size that is none, of which the recipe will complain."""
-    size = recipe.data.image_size or recipe.model_settings().get("image_size", OdeViTConfig.image_size)
+    size = recipe.model_settings().get("image_size", OdeViTConfig.image_size)
     return size if isinstance(size, int) else 0
 
 

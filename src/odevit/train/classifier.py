@@ -16,18 +16,14 @@ from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.hf.checks import loading_errors
-from odevit.train.recipe import Recipe
+from odevit.train.recipe import MODEL_FIELDS, Recipe
 from odevit.train.runner import run
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 NEW_HEAD = "start from an encoder (save model.odevit to a folder of its own and pass that), which gets a new head"
-OF_THE_DATA = {"num_channels", "image_mean", "image_std"}
-"""What the data says of a model, whatever it starts from."""
-OF_THE_TRAINING = {"solver", "horizon", "tolerance", "grid", "on_failure"} | {
-    name for name in OdeViTConfig.own_fields() if "drop" in name
-}
-"""What weights may have otherwise than they were trained with, as may an equation its steps."""
+CHANGEABLE = {"solver", "horizon", "tolerance", "grid"} | {name for name in MODEL_FIELDS if "drop" in name}
+"""Fields that may differ from those of `init_from`; so may the steps of a model that follows a trajectory."""
 
 
 def train_recipe(recipe: Recipe, command: str = "") -> Path:
@@ -68,9 +64,9 @@ def changed_settings(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
         ConfigError: for anything else that differs, since the weights would be those of another model.
     """
     given = {name: value for name, value in asdict(recipe.model).items() if value is not None and name != "preset"}
-    asked = {name: None if value == "none" else value for name, value in given.items() if name not in OF_THE_DATA}
+    asked = {name: None if value == "none" else value for name, value in given.items()}
     anew = {name: value for name, value in asked.items() if value != getattr(begun, name)}
-    free = OF_THE_TRAINING | ({"steps"} if DEPTHS[begun.depth].has_trajectory else set())
+    free = CHANGEABLE | ({"steps"} if DEPTHS[begun.depth].has_trajectory else set())
     problems = []
     for name in sorted(anew.keys() - free):
         own = getattr(begun, name)

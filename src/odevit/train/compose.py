@@ -29,6 +29,7 @@ from odevit.data.augment.policy import Augmentation
 from odevit.errors import ConfigError, shortened, unknown_name, with_key_prefix
 from odevit.solvers.penalties import PENALTIES
 from odevit.train.recipe import MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe
+from odevit.train.recipe_keys import REMOVED, current_overrides
 
 CONFIG_MODULE, CONFIG_NAME = "odevit.conf", "recipe"
 ERRORS = (HydraException, OmegaConfBaseException)
@@ -39,6 +40,7 @@ R = TypeVar("R", bound=Recipe)
 
 def compose_recipe(overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `odevit train OVERRIDES` would run; all errors of the overrides come together."""
+    overrides = current_overrides(overrides)
     keys = given_keys(overrides)
     if "teacher" in keys and not keys & {"train", "experiment"}:
         overrides = ["train=finetune", *overrides]
@@ -83,7 +85,7 @@ def compose_as(kind: type[R], root: str, overrides: Sequence[str]) -> R:
     Hydra puts the files together. The keys are set here, one by one, so that all that is wrong is said at once, in our
     words, and so that text stays text: a folder may be called `nan`, `1e3` or `a=b`.
     """
-    words = expand_depth(expand_data(expand_system(overrides)))
+    words = expand_depth(expand_data(expand_system(current_overrides(overrides))))
     own = groups_of(root)
     groups = [word for word in words if word.partition("=")[0] in own]
     try:
@@ -223,6 +225,8 @@ def _set(config: Any, word: str, types: Mapping[str, Any]) -> list[str]:
     key, equals, text = word.partition("=")
     if key not in types and (plain := key.lstrip("+~")) in {*types, *GROUPS}:
         return [f"{word}: keys and groups are typed as they are; expected {plain}=VALUE"]
+    if key in REMOVED:
+        return [f"{word}: this option was removed after version 0.2; leave it out"]
     if not equals or key not in types:
         return [unknown_name("key", key, types) if equals else f"{word!r} is no key=value"]
     parts = get_args(types[key]) if isinstance(types[key], UnionType) else (types[key],)

@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
+from odevit.errors import ConfigError
 from odevit.train.recipe import Recipe
+from odevit.train.recipe_keys import current_recipe, removed_problems
 
 MANIFEST = "manifest.json"
 RECIPE, RECORD, CHECKPOINTS = "recipe.yaml", "record.json", "checkpoints"
@@ -30,8 +32,6 @@ LEGACY = (
 """What versions without a manifest wrote; nothing is ever added here."""
 
 
-REMOVED = {"features": "", "seen": 1.0}
-"""Keys of recipes that older versions wrote, with the values at which they had no effect."""
 ASIDE = ".replaced"
 """Where a run that is being replaced waits until the new one has weights to offer."""
 
@@ -146,7 +146,10 @@ class RunFolder:
                 "or start again with overwrite=true"
             )
         free = {"out", "resume", "overwrite", "device", "loggers", "data.skip_unreadable"}
-        earlier = _flat(_without_removed(with_absolute_paths(read_recipe(self.path))))
+        content = read_recipe(self.path)
+        if removed := removed_problems(content):
+            raise ConfigError(f"{self.path / RECIPE}", removed)
+        earlier = _flat(with_absolute_paths(content))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
         # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
         changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
@@ -179,7 +182,7 @@ def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not isinstance(content.get("data", {}), dict):
         raise ValueError(f"{file} is no recipe; expected what odevit train wrote there")
-    return content
+    return current_recipe(content)
 
 
 def with_absolute_paths(content: dict[str, Any]) -> dict[str, Any]:
@@ -214,15 +217,6 @@ def _content(recipe: Recipe) -> dict[str, Any]:
 
 def _given(value: Any) -> Any:
     return {k: _given(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
-
-
-def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe of an older version without the keys that are gone, where they had no effect."""
-    return {
-        key: _without_removed(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in REMOVED or value not in (None, REMOVED[key])
-    }
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

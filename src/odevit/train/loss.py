@@ -67,7 +67,9 @@ class Penalised:
 
 def _options(name: str, kind: Any) -> dict[str, Field[Any]]:
     """The options of a penalty by their key."""
-    return {f"{name}_{option.name}": option for option in fields(kind)} if is_dataclass(kind) else {}
+    listed = fields(kind) if is_dataclass(kind) else ()
+    fixed = getattr(kind, "fixed_options", ())
+    return {f"{name}_{option.name}": option for option in listed if option.name not in fixed}
 
 
 @cache

@@ -13,7 +13,6 @@ from typing import Any, Self
 import torch
 
 from odevit.core.base import DEPTHS, SOLVERS, FixedStepSolver
-from odevit.core.configuration import FINEST
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.solver_config import MOST_STEPS
 from odevit.data.augment.policy import Augmentation
@@ -37,17 +36,32 @@ from odevit.train.loss import Penalised
 
 AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
-SAMPLING_KEYS = ("steps", "horizons", "longest_step", "solvers", "own", "coarse_first")
+SAMPLING_KEYS = ("steps", "horizons", "longest_step", "solvers", "own_share", "coarse_first")
 """The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
 MODEL_KEYS = ("model", "depth", "system")
 """The keys that describe a model."""
 HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).accepts)
 
-# Every field of the model's configuration; None leaves the preset's value (write `none` for a real None).
-ModelRecipe = make_dataclass(
-    "ModelRecipe",
-    [("preset", str, "digits")] + [(name, Any, None) for name in OdeViTConfig.own_fields()],
+MODEL_FIELDS = (
+    *("image_size", "tokenizer", "patch_size", "tokenizer_channels", "use_cls_token", "num_register_tokens", "pooling"),
+    *(
+        "hidden_size",
+        "num_attention_heads",
+        "mlp_ratio",
+        "norm",
+        "final_norm",
+        "bias",
+        "attention",
+        "attention_options",
+    ),
+    *("depth", "depth_options", "solver", "steps", "horizon", "grid", "tolerance", "leak", "time_conditioned"),
+    *("knots", "knot_times", "blend", "vector_knots", "vector_blend", "weights_over_time", "rank", "basis"),
+    *("attention_dropout", "hidden_dropout", "output_dropout"),
 )
+"""The fields of `OdeViTConfig` that recipes set; the others keep their defaults, or come with `init_from`."""
+
+# None leaves the preset's value (write `none` for a real None).
+ModelRecipe = make_dataclass("ModelRecipe", [("preset", str, "digits")] + [(name, Any, None) for name in MODEL_FIELDS])
 ModelRecipe.__doc__ = "A preset and the fields that differ from it."
 
 
@@ -57,18 +71,15 @@ class DataRecipe:
 
     source: str = "digits"
     """`digits`, a local folder (hub layout, or one folder per class), or a hub id."""
-    image_size: int | None = None
     image_column: str | None = None
     label_column: str | None = None
     validation: float = 0.1
     """Share of the training split that is held out to select models on."""
     share: float = 1.0
     """Share of each class of the rest that is learned from."""
-    split_seed: int = 0
     skip_unreadable: bool = False
     resident_limit_gb: float = 4.0
     """Larger data sets are streamed through workers instead of being held on the device."""
-    cache: str | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
 
 
@@ -121,18 +132,14 @@ class TrainRecipe(Penalised):
     """Largest horizon / steps that is drawn, so that few steps go with short horizons; 0 allows any."""
     solvers: list[str] = field(default_factory=list)
     """Names of solvers, one drawn per batch; empty takes the model's own."""
-    own: float = 0.0
-    """Share of the batches that take the model's own way, whatever could be drawn."""
+    own_share: float = 0.0
+    """Share of the batches that use the model's own solver, steps and horizon."""
     coarse_first: float = 0.0
     """Initial share of the training that takes the fewest of `steps` to the shortest of `horizons`: cheap."""
     evaluate_every: int = 1
     """Epochs between evaluations; a checkpoint is written after each."""
-    patience: int = 0
-    """Stop after this many evaluations without a better one; 0 never does."""
     log_every: int = 10
     """Optimiser steps between lines of the log."""
-    workers: int = 2
-    """Processes that decode images when the data is streamed."""
 
     def on(self, device: str) -> TrainRecipe:
         """The same recipe, with every `auto` decided for a kind of device."""
@@ -147,22 +154,18 @@ class TrainRecipe(Penalised):
 
 SEED = integer(0, 2**32 - 1)  # as far as every library's generator goes
 DATA_RULES = {
-    "image_size": integer(1, FINEST, optional=True),
     "validation": HELD_OUT,
     "share": POSITIVE_FRACTION,
-    "split_seed": SEED,
     "resident_limit_gb": real(minimum=0),
 }
 TRAIN_RULES = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate", "cycles", "evaluate_every", "log_every"), integer(1)),
     **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay", "muon_weight_decay"), real(minimum=0)),
     "clip": Expected("the largest norm of the gradient, or 0 for any", real(minimum=0).accepts),
-    "patience": Expected("0, or a number of evaluations", integer().accepts),
-    "workers": integer(0, 1024),
     "updates": Expected("0, or the number of optimiser steps", integer().accepts),
     "seconds": Expected("0, or a time in seconds", real(minimum=0).accepts),
     **dict.fromkeys(("compile", "capture"), Expected("true, false or auto", lambda v: v in (True, False, AUTO))),
-    **dict.fromkeys(("own", "coarse_first", "head_first"), FRACTION),
+    **dict.fromkeys(("own_share", "coarse_first", "head_first"), FRACTION),
     "layer_decay": Expected("a factor in (0, 1]", POSITIVE_FRACTION.accepts),
     **dict.fromkeys(("warmup", "ema"), Expected("a number in [0, 1)", real(minimum=0, below=1).accepts)),
     "steps": list_of(integer(1, MOST_STEPS)),
@@ -226,6 +229,8 @@ class Recipe:
     """A pretrained ViT, by folder or hub id: the one to distil, or for `odevit train` the one to fine-tune."""
     head_only: bool = False
     """Train only a new head on `teacher`, as the paper does for its teachers, and leave the rest of it alone."""
+    cache: str | None = None
+    """A folder for decoded images, so that the next start does not decode them again."""
     loggers: list[str] = field(default_factory=list)
     """In addition to metrics.jsonl: `tensorboard`, `trackio`, `wandb`."""
     model: ModelRecipe = field(default_factory=ModelRecipe)  # type: ignore[valid-type]
@@ -271,7 +276,7 @@ class Recipe:
             *(f"data.{problem}" for problem in validate(self.data, DATA_RULES)),
             *SEED.problem("seed", self.seed),
             *writable("out", self.folder, folder=True),
-            *writable("data.cache", self.data.cache, folder=True),
+            *writable("cache", self.cache, folder=True),
             *(
                 f"{key}={name!r} {problem}"
                 for key, name in (("teacher", self.teacher), ("init_from", self.init_from))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_model
 from torch import nn
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments, set_seed
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import ProgressCallback
 
@@ -22,7 +22,7 @@ from odevit.train.folder import ASIDE, CHECKPOINTS, RECIPE, RECORD, last_complet
 from odevit.train.recipe import TrainRecipe
 from odevit.train.record import device_name, draw_curves, make_record, write_card
 from odevit.train.schedule import NO_END, TimeLimit
-from odevit.train.splits import EVALUATION_BATCH, evaluation_batches
+from odevit.train.splits import EVALUATION_BATCH, WORKERS, evaluation_batches
 from odevit.train.task import Task
 from odevit.train.trainer import OdeViTTrainer
 
@@ -106,8 +106,6 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         report_to=[name for name in recipe.loggers if name != "tensorboard"] or "none",
         project="odevit",
         run_name=folder.path.name,
-        # Early stopping counts evaluations without progress; a resumed run must not count anew.
-        restore_callback_states_from_checkpoint=t.patience > 0,
         disable_tqdm=not sys.stderr.isatty(),
         ddp_find_unused_parameters=task.has_idle_weights,
     )
@@ -133,8 +131,6 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.register("tensorboard")))))
     if task.parts:
         callbacks.append(TimeLimit())
-    if t.patience:
-        callbacks.append(EarlyStoppingCallback(early_stopping_patience=t.patience))
     for callback in callbacks:
         trainer.add_callback(callback)
     return trainer
@@ -171,7 +167,7 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     load_model(task.network, str(trainer.best), device=str(device))
     task.network.eval()
     with torch.compiler.set_stance("force_eager"):
-        test = evaluation_batches(task.data, "test", device=device, workers=recipe.train.workers)
+        test = evaluation_batches(task.data, "test", device=device, workers=WORKERS)
         score = evaluate_batches(task.network, test)
         figures = task.metrics(score)
     with folder.register_written():

@@ -37,7 +37,7 @@ class SchedulePhase:
         draws: the way of each batch; None where there is none to choose.
         kind: parts of one kind minimise the same loss, so that one captured step serves them all.
         judged: the ways over which the score on the held-out images is averaged; None is the network's own.
-        left: what is left of the rates at its end.
+        final_rate: the share of the highest rates that remains at its end.
         cycles: how often the cosine falls; it starts again from the highest rates at once (hard restarts).
     """
 
@@ -50,18 +50,18 @@ class SchedulePhase:
     sampler: ConfigSampler | None = None
     kind: int = 0
     eval_configs: tuple[SolverConfig | None, ...] = (None,)
-    left: float = 0.0
+    final_rate: float = 0.0
     cycles: int = 1
 
     def height(self, progress: float) -> float:
-        """The rates over their highest: f / warmup, then cosines from 1 to `left`; f is the share that is over."""
+        """Rates over their highest: f / warmup, then cosines from 1 to `final_rate`; f is the share that is over."""
         f = min(1.0, max(0.0, 1.0 - (self.end - progress) / self.share))
         if f < self.warmup:
             return f / self.warmup
         fallen = self.cycles * (f - self.warmup) / (1 - self.warmup)
         # The last cosine ends where the part does; it does not start again there.
         fallen = fallen % 1.0 if fallen < self.cycles else 1.0
-        return self.left + (1 - self.left) * (1 + math.cos(math.pi * fallen)) / 2
+        return self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * fallen)) / 2
 
 
 class Schedule(LRScheduler):

@@ -26,7 +26,7 @@ class ConfigSampler(Protocol):
         """The way of this batch."""
 
     @property
-    def ways(self) -> list[SolverConfig]:
+    def configs(self) -> list[SolverConfig]:
         """Everything that can be drawn."""
 
 
@@ -41,7 +41,7 @@ class ListSampler:
         return random.Random(f"{self.seed}:{update}").choice(self.listed)
 
     @property
-    def ways(self) -> list[SolverConfig]:
+    def configs(self) -> list[SolverConfig]:
         return list(dict.fromkeys(self.listed))
 
 
@@ -127,7 +127,7 @@ class SolverSampler:
         return self.own if stays else self._way(solver, steps, multiple)
 
     @property
-    def ways(self) -> list[SolverConfig]:
+    def configs(self) -> list[SolverConfig]:
         """Everything that can be drawn."""
         solvers: Sequence[str | None] = self.solvers or [None]
         drawn = [

@@ -16,11 +16,14 @@ from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.data.loading import load_data
 from odevit.errors import ConfigError, one_of, with_key_prefix
-from odevit.hf.processor import shape_of, statistics_of
-from odevit.train.folder import read_recipe
+from odevit.hf.processor import statistics_of
+from odevit.train.folder import RECIPE, read_recipe
 from odevit.train.recipe import Recipe, device_problems
+from odevit.train.recipe_keys import removed_problems
 
 EVALUATION_BATCH = 512
+WORKERS = max(2, min(8, (os.cpu_count() or 2) // 2))
+"""Processes that decode images when the data is streamed."""
 SPLIT = one_of("train", "validation", "test")
 
 
@@ -39,13 +42,9 @@ def read_data(recipe: Recipe, pixels: int | BaseImageProcessor, unlabelled: Sequ
     With all the images of the folders `unlabelled` to train on.
     """
     options = {key: value for key, value in vars(recipe.data).items() if key not in ("source", "augmentation")}
-    asked, side = options.pop("image_size"), pixels if isinstance(pixels, int) else shape_of(pixels)[1]
-    if asked not in (None, side):
-        more = "" if recipe.teacher else f", or set model.image_size={asked} as well"
-        raise ValueError(f"data.image_size={asked}, but the model takes images of {side}; leave it out{more}")
     seen: dict[str, Any] = {"image_size": pixels} if isinstance(pixels, int) else {"processor": pixels}
     with with_key_prefix("data", options):
-        return load_data(recipe.data.source, **options, **seen, unlabelled=unlabelled)
+        return load_data(recipe.data.source, cache=recipe.cache, **options, **seen, unlabelled=unlabelled)
 
 
 def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
@@ -63,13 +62,16 @@ def load_run_data(
     the weights were trained with them. Labels have the numbers of the model's classes. Decoded images are kept in the
     folder `cache`, for the next time.
     """
-    settings = read_recipe(run).get("data", {})
+    content = read_recipe(run)
+    if removed := removed_problems(content, "data."):
+        raise ConfigError(f"{run}/{RECIPE}", removed)
+    settings = content.get("data", {})
     source = data or settings.get("source")
     if source is None:
         raise ConfigError("evaluate", [f"{run} has no recipe.yaml that names its data; pass data=FOLDER"])
     # Other data has the same split as in training, but columns of its own.
     columns = ["image_column", "label_column"] if source == settings.get("source") else []
-    kept = ("validation", "split_seed", "skip_unreadable", *columns)
+    kept = ("validation", "skip_unreadable", *columns)
     options = {key: settings[key] for key in kept if key in settings}
     dataset = load_data(source, processor=model.image_processor, cache=cache, **options)
     seen = statistics_of(model.image_processor)

@@ -21,7 +21,7 @@ from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.schedule import NO_END, SchedulePhase
 from odevit.train.solver_sampling import ConfigSampler, SolverSampler
-from odevit.train.splits import evaluation_batches, resolve_device
+from odevit.train.splits import WORKERS, evaluation_batches, resolve_device
 
 R = TypeVar("R", bound=Recipe)
 
@@ -126,10 +126,10 @@ class Task(ABC, Generic[R]):
         if not self.model.depth.has_trajectory:
             return
         drawn: dict[str, ConfigSampler | None] = {"train.steps": self.sampler}
-        drawn |= {f"phases.{part.name}.ways": part.sampler for part in self.phases}
+        drawn |= {f"phases.{part.name}.solver_configs": part.sampler for part in self.phases}
         ways = {
             "its own way": [self.model.solver_config],
-            **{key: sampler.ways for key, sampler in drawn.items() if sampler},
+            **{key: sampler.configs for key, sampler in drawn.items() if sampler},
         }
         refused = [
             f"{key}, {solver_config}: {sentence}"
@@ -173,7 +173,7 @@ class Task(ABC, Generic[R]):
             "device": process.device,
             "rank": process.rank,
             "world": process.world,
-            "workers": t.workers,
+            "workers": WORKERS,
         }
         with with_key_prefix("train", ["batch_size"]):
             self.batches = make_batches(
@@ -201,7 +201,7 @@ class Task(ABC, Generic[R]):
             seed=self.recipe.seed,
             longest_step=t.longest_step,
             solvers=t.solvers,
-            own_share=t.own,
+            own_share=t.own_share,
             coarse=round(t.coarse_first * self.updates),
             hold=hold,
         )

@@ -133,7 +133,7 @@ class OdeViTTrainer(Trainer):
             for part in parts:
                 self.task.before_step(part.end - part.share if part else 0.0, part)
                 sampler = part.sampler if part else self.task.sampler
-                for solver_config in sampler.ways if sampler else [None]:
+                for solver_config in sampler.configs if sampler else [None]:
                     self.captured(batch, solver_config, part.kind if part else 0)
         self.loss.evaluations.clear()
         self.network.zero_grad()
