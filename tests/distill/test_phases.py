@@ -444,12 +444,12 @@ def test_resume_ignores_removed_keys_at_their_defaults_and_refuses_other_values(
     RunFolder(folder).acquire(recipe(vit, out=folder))
     written = yaml.safe_load((folder / "recipe.yaml").read_text())
     written |= {"features": "", "objective": {**written["objective"], "seen": 1.0}}
-    written["phases"]["walk"]["objective"]["seen"] = None
+    written["phases"]["rollout"]["objective"]["seen"] = None
     (folder / "recipe.yaml").write_text(yaml.safe_dump(written))
     RunFolder(folder).acquire(recipe(vit, out=folder, resume=True))
     written["objective"]["seen"] = 0.5
     (folder / "recipe.yaml").write_text(yaml.safe_dump(written))
-    with pytest.raises(ValueError, match=r"objective\.seen changed"):
+    with pytest.raises(ValueError, match=r"objective\.seen: this option was removed"):
         RunFolder(folder).acquire(recipe(vit, out=folder, resume=True))
 
 

@@ -62,6 +62,8 @@ def current_recipe(content: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in _flat(content).items():
         if key in REMOVED and value == REMOVED[key]:
             continue
+        if key.startswith("phases.") and value is None:  # a phase follows the common objective there
+            continue
         *groups, name = current_key(key).split(".")
         inner = result
         for group in groups:
