@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from odevit.analysis.significance import Proportion, correlation, paired_error, quantiles, standard_error
+from odevit.analysis.significance import Proportion, Z, correlation, paired_error, quantiles, standard_error
 
 
 def test_a_share_with_its_errors():
@@ -32,9 +32,8 @@ def test_how_many_images_would_settle_it(hits, count, threshold):
     share = Proportion(hits, count)
     least = share.enough(threshold)
 
-    def decided(n):  # with the same share of n images, which need not be a whole number of them
-        low, high = Proportion(share.value * n, n).interval
-        return not low <= threshold <= high
+    def decided(n):  # Wilson's interval around this share of n images excludes p0 where |p - p0| > z sqrt(p0 q0 / n)
+        return abs(share.value - threshold) >= Z * math.sqrt(threshold * (1 - threshold) / n)
 
     assert decided(least)
     assert not decided(least - 1)
