@@ -119,7 +119,7 @@ def main() -> None:
     with frozen(model):
         growth, limits = exponents(model, few)
         swept = sweep(model, batches, [own, *(solver_config for part in ways.values() for solver_config in part)])
-        outcomes = {outcome.solver_config: outcome for outcome in limits.marked(swept)}
+        outcomes = {outcome.solver_config: outcome for outcome in limits.mark_stable(swept)}
         rest_points = equilibria(model, few)
     words = [Path(out).name, Path(name).name, "DATA", f"images={images}", f"split={split}"]
     report = {
@@ -135,7 +135,7 @@ def main() -> None:
         },
         "equilibrium": {"images": resting, **rest_points},
         "exponents": {"images": resting, **growth},
-        "longest_stable_step": {solver: limits.longest(solver) for solver in SOLVERS},
+        "longest_stable_step": {solver: limits.max_step(solver) for solver in SOLVERS},
     }
     Path(out).write_text(json.dumps(report, indent=2) + "\n")
     for part in ways:

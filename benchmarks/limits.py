@@ -32,7 +32,7 @@ def main(out: str, model: str, data: str, *options: str) -> None:
     batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
     with frozen(student):
         limits = measure_limits_along_path(student.field, student.embed(batch["pixel_values"]), student.solver_config)
-    longest = {solver: limits.longest(solver) for solver in SOLVERS}
+    longest = {solver: limits.max_step(solver) for solver in SOLVERS}
     facts: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": "test", "images": limits.images}
     facts |= {"device": device_name(device), "versions": versions(), "radius": limits.radius, "longest_step": longest}
     facts["fewest_steps"] = {

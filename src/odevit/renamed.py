@@ -10,7 +10,7 @@ from typing import Any
 RENAMED = {
     "odevit.analysis.untouched": "odevit.analysis.frozen",
     "odevit.objectives.spread": "odevit.objectives.channel_variance",
-    "odevit.report.analyse": "odevit.report.analyze",
+    "odevit.report.analyse": "odevit.report.analysis",
 }
 """A public name that is renamed needs one line here; its package calls `keep_old_names(__name__)`."""
 

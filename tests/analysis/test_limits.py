@@ -7,10 +7,10 @@ import torch
 
 from odevit.analysis.limits import (
     StabilityLimits,
+    combine_limits,
     measure_limits,
     measure_limits_along_path,
     stability_interval,
-    strictest,
 )
 from odevit.analysis.sweep import Outcome
 from odevit.core.base import Dynamics, Field
@@ -47,7 +47,7 @@ def test_solvers_are_stable_within_their_limit(solver):
     field = Linear(torch.tensor([[-2.0]], dtype=torch.float64), leak=8.0)
     x0 = torch.ones(1, 1, 1, dtype=torch.float64)
     limits = measure_limits(field, x0, x0)
-    h = 0.98 * limits.longest(solver)
+    h = 0.98 * limits.max_step(solver)
     assert solve(field, x0, solver=solver, steps=400, t1=400 * h).state.abs().item() <= 1.0
 
 
@@ -55,7 +55,7 @@ def test_solvers_are_stable_within_their_limit(solver):
 def test_and_explicit_ones_diverge_beyond_it(solver):
     field = Linear(torch.tensor([[-2.0]], dtype=torch.float64), leak=8.0)
     x0 = torch.ones(1, 1, 1, dtype=torch.float64)
-    h = 1.05 * measure_limits(field, x0, x0).longest(solver)
+    h = 1.05 * measure_limits(field, x0, x0).max_step(solver)
     assert solve(field, x0, solver=solver, steps=400, t1=400 * h).state.abs().item() > 1e3
 
 
@@ -71,26 +71,26 @@ def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     field, x0 = Slackening(), torch.ones(1, 1, 1, dtype=torch.float64)
     limits = measure_limits_along_path(field, x0, SolverConfig("rk4", 32, 4.0))
     assert limits.on_the_way
-    assert limits.longest("euler") == pytest.approx(2 / 6, rel=1e-6)
-    at_the_end = measure_limits(field, x0, x0, 4.0).longest("euler")
+    assert limits.max_step("euler") == pytest.approx(2 / 6, rel=1e-6)
+    at_the_end = measure_limits(field, x0, x0, 4.0).max_step("euler")
     assert at_the_end == pytest.approx(1.0, rel=1e-6)
     farthest = [
         max(state.abs().item() for state in solve(field, x0, solver="euler", steps=n, t1=4.0, save="all").states)
-        for n in (round(4.0 / limits.longest("euler")) + 1, round(4.0 / at_the_end) + 1)
+        for n in (round(4.0 / limits.max_step("euler")) + 1, round(4.0 / at_the_end) + 1)
     ]
     assert farthest[0] <= 1.0 < farthest[1]
 
 
 def test_the_strictest_of_several_limits():
     on_the_way, at_rest = StabilityLimits(4.0, 1.0, 8, on_the_way=True), StabilityLimits(3.0, 2.0, 8)
-    assert strictest([on_the_way, at_rest]) == StabilityLimits(4.0, 2.0, 8, on_the_way=True)
-    assert math.isnan(strictest([at_rest, StabilityLimits(math.nan, 1.0, 8)]).radius), "no limit is known"
+    assert combine_limits([on_the_way, at_rest]) == StabilityLimits(4.0, 2.0, 8, on_the_way=True)
+    assert math.isnan(combine_limits([at_rest, StabilityLimits(math.nan, 1.0, 8)]).radius), "no limit is known"
 
 
 def test_outcomes_are_marked():
     limits = StabilityLimits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
-    marked = limits.marked(
+    marked = limits.mark_stable(
         [
             Outcome(SolverConfig(*solver_config), images=1, top1=1, agreement=1, nfe=1, finite=1)
             for solver_config in ways

@@ -6,7 +6,7 @@ from benchmarks import attractor
 
 from odevit.analysis import settling as rest
 from odevit.analysis.lyapunov import with_fixed_steps
-from odevit.analysis.settling import along_the_path, integrate_to_rest, measure_exponents, measure_spectrum
+from odevit.analysis.settling import integrate_to_rest, measure_exponents, measure_spectrum, path_exponents
 from odevit.core.solver_config import SolverConfig
 from odevit.report.study import Study
 from tests.report.small import Linear, images, sample_of
@@ -58,7 +58,7 @@ def test_the_spectrum_begins_with_the_largest():
 def test_a_perturbation_may_begin_in_one_token():
     """Two tokens that do not see each other, and a field that acts on both alike but for their coordinates."""
     x0 = torch.randn(2, 3, 2, dtype=torch.float64)
-    found = along_the_path(diagonal(-1.0, -1.0), SolverConfig("rk4", 10, 1.0), [x0], slice(1, 2))
+    found = path_exponents(diagonal(-1.0, -1.0), SolverConfig("rk4", 10, 1.0), [x0], slice(1, 2))
     torch.testing.assert_close(found.values, torch.full((2,), -1.0, dtype=torch.float64), rtol=1e-4, atol=0)
 
 

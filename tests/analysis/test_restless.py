@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from odevit.analysis.settling import classify, classify_motion
+from odevit.analysis.settling import classify_motion, classify_path
 from tests.tiny import tiny_model
 
 SURE = torch.tensor([[0.9, 0.05, 0.05]])
@@ -25,11 +25,11 @@ WALK = 50 + torch.randn(49, 400, generator=torch.Generator().manual_seed(0)).cum
     ],
 )
 def test_what_a_path_does(path, kind):
-    assert classify(path, SURE.expand(49, -1)).kind == kind
+    assert classify_path(path, SURE.expand(49, -1)).kind == kind
 
 
 def test_the_lag_is_half_a_period():
-    found = classify(CIRCLE, SURE.expand(49, -1))
+    found = classify_path(CIRCLE, SURE.expand(49, -1))
     assert found.lag / 4 == pytest.approx(math.pi, abs=0.2)
     assert found.turn == pytest.approx(-1, abs=0.01)
 
@@ -37,10 +37,10 @@ def test_the_lag_is_half_a_period():
 def test_an_image_between_two_classes_has_a_small_margin_or_changes_its_answer():
     level = torch.tensor([[0.49, 0.46, 0.05]]).expand(49, -1)
     swinging = torch.cat([SURE.expand(25, -1), SURE.flip(1).expand(24, -1)])
-    assert not classify(LINE, SURE.expand(49, -1)).between
-    assert classify(LINE, level).between
-    assert classify(LINE, swinging).answers == (0, 2)
-    assert classify(LINE, swinging).between
+    assert not classify_path(LINE, SURE.expand(49, -1)).between
+    assert classify_path(LINE, level).between
+    assert classify_path(LINE, swinging).answers == (0, 2)
+    assert classify_path(LINE, swinging).between
 
 
 def test_every_image_is_watched_from_where_it_is():

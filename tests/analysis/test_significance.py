@@ -30,14 +30,14 @@ def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
 @pytest.mark.parametrize(("hits", "count", "threshold"), [(72, 72, 0.95), (1, 1, 0.95), (97, 100, 0.95), (4, 10, 0.5)])
 def test_how_many_images_would_settle_it(hits, count, threshold):
     share = Proportion(hits, count)
-    least = share.enough(threshold)
+    least = share.sample_size(threshold)
 
     def decided(n):  # Wilson's interval around this share of n images excludes p0 where |p - p0| > z sqrt(p0 q0 / n)
         return abs(share.value - threshold) >= Z * math.sqrt(threshold * (1 - threshold) / n)
 
     assert decided(least)
     assert not decided(least - 1)
-    assert Proportion(19, 20).enough(0.95) is None
+    assert Proportion(19, 20).sample_size(0.95) is None
 
 
 def test_the_error_of_a_difference_is_that_of_paired_draws():

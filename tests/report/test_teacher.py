@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from odevit import get_ode_model
-from odevit.analysis.significance import Proportion, ranking, side_of_chance
+from odevit.analysis.significance import Proportion, mann_whitney, significant_side
 from odevit.distill.teacher import Teacher
 from odevit.report.analysis import analyze
 from odevit.report.early_stopping import stopping_epoch
@@ -126,7 +126,7 @@ def test_the_caption_says_at_how_many_layers_either_holds(tmp_path):
     absolute, relative = (nearness(each, each, groups, right) for each in (distances, distances / norms))
     teacher = {
         "images": 80, "layers": 2, "alignment": {"kind": "arc", "measured": True}, **absolute, "relative": relative,
-        "right_has_larger_norm": ranking(norms[-1][right], norms[-1][~right]),
+        "right_has_larger_norm": mann_whitney(norms[-1][right], norms[-1][~right]),
     }  # fmt: skip
     numbers = {"teacher": teacher, "verdicts": [], "thresholds": [], **ABOUT}
     path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [TeacherMatch()], numbers, {"correctness": b""})
@@ -144,18 +144,18 @@ def test_norms_can_turn_what_a_distance_says():
     absolute, by_norm = (nearness(d[None], d[None], groups, groups == 0) for d in (relative * norms, relative))
     assert absolute["right_is_nearer"]["value"] == 0.0
     assert by_norm["right_is_nearer"]["value"] == 1.0
-    assert [side_of_chance(each["right_is_nearer"]) for each in (absolute, by_norm)] == [-1, 1]
+    assert [significant_side(each["right_is_nearer"]) for each in (absolute, by_norm)] == [-1, 1]
     assert by_norm["by_layer"]["right_is_nearer"] == [by_norm["right_is_nearer"]]
     assert nearness(relative[None, :30], relative[None, :30], groups[:30], groups[:30] == 0)["right_is_nearer"] is None
 
 
 def test_the_error_of_a_ranking_is_that_of_chance():
     draws = torch.rand(2000, 30, generator=torch.Generator().manual_seed(0))
-    found = [ranking(each[:10], each[10:]) for each in draws]
+    found = [mann_whitney(each[:10], each[10:]) for each in draws]
     values = torch.tensor([each["value"] for each in found])
     assert values.mean().item() == pytest.approx(0.5, abs=0.01)
     assert values.std().item() == pytest.approx(found[0]["error"], rel=0.05)
-    assert side_of_chance(ranking(torch.tensor([2.0]), torch.tensor([1.0]))) == 0, "one pair proves nothing"
+    assert significant_side(mann_whitney(torch.tensor([2.0]), torch.tensor([1.0]))) == 0, "one pair proves nothing"
 
 
 def test_their_pictures_are_on_the_page(report):
@@ -190,6 +190,6 @@ def test_bins_hold_every_image_once():
 
 
 def test_what_distance_tells():
-    assert ranking(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))["value"] == 1.0
-    assert ranking(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))["value"] == 0.5
-    assert ranking(torch.tensor([]), torch.tensor([1.0])) is None
+    assert mann_whitney(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))["value"] == 1.0
+    assert mann_whitney(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))["value"] == 0.5
+    assert mann_whitney(torch.tensor([]), torch.tensor([1.0])) is None

@@ -8,7 +8,7 @@ import pytest
 
 from odevit.analysis.significance import Proportion
 from odevit.report.convergence import Convergence, exception_numbers
-from odevit.report.cost import enough, fewest
+from odevit.report.cost import cost_verdict, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
 from odevit.report.solver_sensitivity import depends
@@ -207,13 +207,13 @@ def test_enough_is_what_every_dearer_way_confirms():
 
 def test_nothing_is_saved():
     numbers = changed("sweep/steps", [outcome(6, 0.8), outcome(12, 0.92)])
-    found = enough(numbers["sweep"], 10)
+    found = cost_verdict(numbers["sweep"], 10)
     assert found.answer == "all 12 of them"
     assert "nothing can be saved" in found.sentences[1]
 
 
 def test_a_model_that_guesses_has_no_evaluations_to_save():
-    found = enough(changed("sweep/top1", share(105))["sweep"], 10)
+    found = cost_verdict(changed("sweep/top1", share(105))["sweep"], 10)
     assert found.answer == "unknown"
     assert "guessing" in found.sentences[0]
 

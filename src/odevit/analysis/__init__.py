@@ -1,4 +1,4 @@
-"""Read-only: takes a field and a state, or a model and images, changes nothing, gives values and their errors."""
+"""Measurements of a field and a state, or of a model and images: values with their errors; nothing is changed."""
 
 from odevit.analysis.approximation import ApproximationError as ApproximationError
 from odevit.analysis.approximation import approximation_error as approximation_error

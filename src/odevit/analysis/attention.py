@@ -1,4 +1,4 @@
-"""a_j(t) = sum_i w_i P_ij(x(t)): what a model looks at while it integrates."""
+"""a_j(t) = sum_i w_i P_ij(x(t)): the attention to each patch over integration time."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.tokens import AttentionMap, Pixels, TokenLayout, Tokens
 
-Reader = Callable[[Tokens], tuple[Tensor, str]]
-"""A state to the weight of each token in what the head reads [batch, token], and who looks, in words (`reading`)."""
+ReadoutWeights = Callable[[Tokens], tuple[Tensor, str]]
+"""State -> weight of each token in the head's input [batch, token], and its name; see `ImageModel.readout_weights`."""
 
 
 @dataclass(frozen=True)
 class AttentionPath:
-    """a_j(t) = sum_i w_i P_ij(x(t)) over the patches j, w_i the weight of token i in what the head reads.
+    """a_j(t) = sum_i w_i P_ij(x(t)) over the patches j, w_i the weight of token i in the head's input.
 
     For a head that reads CLS it is the row of CLS. For one that averages the patches it is the mean attention that a
-    patch receives from all of them; for one that weighs the patches, with the weights it would give them at that state.
-    CLS and registers are left out of what is looked at, so that a row sums to the share that goes to the image.
+    patch receives from all of them; for attention pooling, the mean with the pooling weights at that state. Attention
+    to CLS and registers is left out, so a row sums to the share that goes to the image.
 
     Args:
         times: of the states; for a teacher the numbers 1, ..., L of its layers.
         heads: [time, batch, head, row, column] on the grid of patches.
         states: the states that the maps were made from; for a layer, its input.
-        query: who looks, in words: "CLS", "mean of patches" or "weighted mean of patches".
-        rolled: sum_i w_i R_ij [time, batch, row, column], R the rollout of all maps up to and with this one; when asked
-            for.
+        query: the tokens i: "CLS", "mean of patches" or "weighted mean of patches".
+        rolled: sum_i w_i R_ij [time, batch, row, column], R the rollout of all maps up to and with this one; or None.
     """
 
     times: tuple[float, ...]
@@ -61,32 +60,29 @@ def attention_over_time(
 ) -> AttentionPath:
     """a(t_n) at t_0, ..., t_N: one map for each state of the trajectory, the last one included.
 
-    A step may evaluate attention several times, at states that belong to the method and not to the trajectory. Its
-    first evaluation is the one at the state from which it starts, and the one meant here: P is a function of x(t),
-    computed from the saved states, so that every solver gives the same kind of map, the adaptive ones as well.
+    A step may evaluate attention several times, at states inside the step. The maps here are computed from the saved
+    states x(t_n), so that all solvers give the same kind of map.
 
     Args:
         model: a model with a trajectory.
         pixels: normalised images [batch, channel, height, width].
-        way: how to integrate; the model's own unless given.
-        steps, horizon, solver: exceptions to that way.
-        rolled: whether the rollout of the maps is wanted too; a step h leaves the share 1 / (1 + h) where it is.
+        solver_config: how to integrate; the model's own unless given.
+        steps, horizon, solver: replace those of the config.
+        rolled: compute the rollout of the maps too; a step h leaves the share 1 / (1 + h) where it is.
     """
-    assert isinstance(model, nn.Module)  # every Askable is one
+    assert isinstance(model, nn.Module)  # every ImageModel is one
+    config = (solver_config or model.solver_config).replace(solver=solver, steps=steps, horizon=horizon)
     with frozen(model):
-        x0, solver_config = (
-            model.embed(pixels),
-            (solver_config or model.solver_config).replace(solver=solver, steps=steps, horizon=horizon),
-        )
-        dynamics, solution = model.field.dynamics(x0), model.depth(x0, solver_config, save="all")
+        x0 = model.embed(pixels)
+        dynamics, solution = model.field.dynamics(x0), model.depth(x0, config, save="all")
         if not solution.ok:
             raise ValueError(solution.status)
         maps = (_first_map(dynamics, state, t) for state, t in zip(solution.states, solution.times, strict=True))
-        kept = [1.0 / (1.0 + later - t) for t, later in pairwise(solution.times)]
-        kept.append(kept[-1])  # the map at the end has no step of its own
+        residual = [1.0 / (1.0 + later - t) for t, later in pairwise(solution.times)]
+        residual.append(residual[-1])  # the map at the end has no step of its own
         layout = model.layout(*pixels.shape[-2:])
         return attention_path(
-            solution.times, solution.states, maps, layout, model.readout_weights, residual=kept if rolled else None
+            solution.times, solution.states, maps, layout, model.readout_weights, residual=residual if rolled else None
         )
 
 
@@ -95,39 +91,39 @@ def attention_path(
     states: Sequence[Tokens],
     maps: Iterable[AttentionMap],
     layout: TokenLayout,
-    reader: Reader,
+    readout_weights: ReadoutWeights,
     *,
     residual: Sequence[float] | None = None,
 ) -> AttentionPath:
-    """a_j = sum_i w_i P_ij over the patches j, of states and the map that each of them makes, see `AttentionPath`.
+    """a_j = sum_i w_i P_ij over the patches j, from states and the attention map of each; see `AttentionPath`.
 
-    The states have the width that `reader` expects. Maps are taken one after the other: from a generator, only one is
-    alive at a time. With `residual`, one share for each map, they are rolled out as well, see `rollout`.
+    The states have the width that `readout_weights` expects. Maps may come from a generator, so that only one is in
+    memory at a time. With `residual`, one share for each map, they are rolled out as well, see `rollout`.
     """
-    rows, query = [], ""
-    rolls: list[Tensor] = []
+    rows, rolls, query = [], list[Tensor](), ""
     rolled: Tensor | None = None
     for n, (state, attention) in enumerate(zip(states, maps, strict=True)):
-        weights, query = reader(state)
-        row = torch.einsum("bi,bhij->bhj", weights.to(attention), attention)
-        rows.append(row[..., layout.patches].unflatten(-1, layout.grid))
+        weights, query = readout_weights(state)
+        rows.append(torch.einsum("bi,bhij->bhj", weights.to(attention), attention))
         if residual is not None:
-            rolled = _rolled_on(rolled, attention, residual[n])
-            row = torch.einsum("bi,bij->bj", weights.to(rolled), rolled)
-            rolls.append(row[..., layout.patches].unflatten(-1, layout.grid))
-    whole = torch.stack(rolls) if rolls else None
-    return AttentionPath(tuple(map(float, times)), torch.stack(rows), tuple(states), query, whole)
+            rolled = _roll_out(rolled, attention, residual[n])
+            rolls.append(torch.einsum("bi,bij->bj", weights.to(rolled), rolled))
+    heads, rollouts = (
+        torch.stack(each)[..., layout.patches].unflatten(-1, layout.grid) if each else None for each in (rows, rolls)
+    )
+    assert heads is not None  # a path has at least one state
+    return AttentionPath(tuple(map(float, times)), heads, tuple(states), query, rollouts)
 
 
 def rollout(maps: Iterable[AttentionMap], residual: float | Sequence[float] = 0.5) -> Tensor:
-    """R = A_N ... A_1, A_n = r_n I + (1 - r_n) mean_h P_n: how much of each first token is in each last one.
+    """R = A_N ... A_1, A_n = r_n I + (1 - r_n) mean_h P_n: the share of each first token in each last one.
 
     Attention rollout (Abnar and Zuidema 2020) for [batch, head, token, token] in the order of time; rows sum to one.
-    It follows attention alone, as if values were the tokens themselves: a picture, not an attribution.
+    It follows attention alone and ignores the values: an illustration, not an attribution.
 
     Args:
         maps: one for each layer or step.
-        residual: r, the share that goes past attention, the same for all or one for each map. The paper's 1/2 is for
+        residual: r, the share that bypasses attention, the same for all or one for each map. The paper's 1/2 is for
             layers x + P x. A step x + h P x of an equation has r = 1 / (1 + h).
     """
     maps = list(maps)
@@ -139,26 +135,25 @@ def rollout(maps: Iterable[AttentionMap], residual: float | Sequence[float] = 0.
         )
     if not all(0.0 <= share <= 1.0 for share in shares):
         raise ValueError(f"residual={residual}; expected shares from 0 to 1: a step of the size h has 1 / (1 + h)")
-    rolled: Tensor | None = None
-    for attention, share in zip(maps, shares, strict=True):
-        rolled = _rolled_on(rolled, attention, share)
-    assert rolled is not None  # there is at least one map
+    rolled = _roll_out(None, maps[0], shares[0])
+    for attention, share in zip(maps[1:], shares[1:], strict=True):
+        rolled = _roll_out(rolled, attention, share)
     return rolled
 
 
-def _rolled_on(rolled: Tensor | None, attention: AttentionMap, share: float) -> Tensor:
+def _roll_out(rolled: Tensor | None, attention: AttentionMap, share: float) -> Tensor:
     """A R, A = r I + (1 - r) mean_h P; A alone at the beginning."""
     identity = torch.eye(attention.shape[-1], device=attention.device, dtype=attention.dtype)
-    onward = share * identity + (1.0 - share) * attention.mean(dim=1)
-    return onward if rolled is None else onward @ rolled
+    mixed = share * identity + (1.0 - share) * attention.mean(dim=1)
+    return mixed if rolled is None else mixed @ rolled
 
 
 def _first_map(dynamics: Dynamics, state: Tokens, t: float) -> AttentionMap:
-    """P(x), the first map that one evaluation of the field makes; what comes after it in the field is not computed."""
+    """P(x), the first attention map of one evaluation of the field; later components are not computed."""
     seen: list[AttentionMap] = []
-    watched = dynamics.with_attention_hook(seen.append)
-    for name in watched.components:
-        watched.component(name, state, t)
+    hooked = dynamics.with_attention_hook(seen.append)
+    for name in hooked.components:
+        hooked.component(name, state, t)
         if seen:
             return seen[0]
     raise ValueError("the field makes no attention maps; expected one with attention, such as VectorField")

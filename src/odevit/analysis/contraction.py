@@ -1,4 +1,4 @@
-"""r = min |d| with argmax z(x + d) != argmax z(x): how far a state may be moved before the head changes its answer."""
+"""r = min |d| with argmax z(x + d) != argmax z(x): the smallest change of a state that changes the answer."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from odevit.objectives.vectors import norms, random_normal, units, wide
 from odevit.tokens import Logits
 
 OVERSHOOT = 0.02
-"""How far a step goes beyond the boundary it aims at, to see whether it is there."""
+"""A step goes this share beyond the linearised boundary, to test whether the answer changes there."""
 HALVINGS = 12
-"""How often a bracket of the boundary is halved: 2^-12 of it is left."""
+"""Bisections of a bracket of the boundary."""
 
 
 @dataclass(frozen=True)
 class Radius:
-    """How far each sample is from another answer.
+    """The distance of each sample from another answer.
 
     Args:
-        value: [batch], the shortest distance that was seen to change the answer: the true radius is no larger. Infinite
-            where nothing within the limit changed it.
-        error: [batch]; in the same direction, a distance shorter by this did not change the answer. It says nothing
-            about directions that were not found.
+        value: [batch], the shortest distance found that changes the answer, an upper bound of the true radius. Infinite
+            where nothing within the limit changes it.
+        error: [batch]; in the same direction, a distance shorter by this does not change the answer.
         direction: [batch, ...], a unit vector; zero where none was found.
-        answer: [batch], the class of the state as it is.
+        answer: [batch], the class of the unchanged state.
         rival: [batch], the class just beyond the boundary; -1 where none was found.
         random: [directions, batch], the distances along random directions, infinite beyond the limit. In many
             dimensions they are far longer than the shortest one.
@@ -48,7 +47,7 @@ class Radius:
 
     @property
     def median(self) -> Tensor:
-        """The median distance along random directions [batch]; infinite where most of them never arrive."""
+        """The median distance along random directions [batch]; infinite where most of them change nothing."""
         return self.random.median(dim=0).values
 
 
@@ -63,21 +62,21 @@ def contraction_radius(
     limit: float = 10.0,
     seed: int = 0,
 ) -> Radius:
-    """r = min |d| with argmax z(x + d) != argmax z(x), from above, beside the distances along random directions.
+    """An upper bound of r = min |d| with argmax z(x + d) != argmax z(x), and the distances along random directions.
 
-    While the answer is still a, d moves on to the nearest boundary as linearised at x + d: d - m w / |w|^2, with the
+    While the answer is still a, d moves to the nearest boundary as linearised at x + d: d - m w / |w|^2, with the
     margin m = z_c - z_a, its gradient w, and the nearest rival c (DeepFool, Moosavi-Dezfooli et al. 2016). From beyond
-    the boundary it moves halfway to the point of it that is nearest to x, (w.d - m) w / |w|^2, and so turns into a
-    normal. One step is exact for a linear head. Bisection along the best direction gives the final value.
+    the boundary it moves halfway to its point nearest to x, (w.d - m) w / |w|^2, and so turns into a normal. One step
+    is exact for a linear head. Bisection along the best direction gives the final value.
 
     Args:
-        logits: states [batch, ...] to logits, each sample on its own. With the flow to the end included, it answers
-            for earlier times. It is called as it is: put a model with dropout in evaluation mode first.
+        logits: states [batch, ...] to logits, each sample independently. It may include the integration from an earlier
+            time. Put a model with dropout in evaluation mode first.
         state: x [batch, ...].
-        iterations: how many such steps.
-        rivals: how many classes, the best ones besides the answer, to aim at; each costs one backward pass per step.
-        directions: how many random directions, the same for every sample.
-        limit: how far to look, in units of |x| (of 1 at the origin).
+        iterations: the number of such steps.
+        rivals: how many of the likeliest other classes are tried; each costs one backward pass per step.
+        directions: how many random directions are tried, the same for every sample.
+        limit: the largest distance, in units of |x| (of 1 at the origin).
         seed: of the random directions; the global generator is left alone.
     """
     x = state.detach()
@@ -98,7 +97,7 @@ def contraction_radius(
     d = _shortest_way(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
     crossings = [_crossing(d, classes, answer, norms(d), reach)]
     for drawn in random_normal((directions, 1, *x.shape[1:]), seed).to(x):
-        # A random direction hardly ever leads out sooner than the best one, so the search begins there.
+        # A random direction is hardly ever shorter than the best one, so the search begins at that length.
         crossings.append(_crossing(drawn.expand_as(x), classes, answer, crossings[0][0], reach))
 
     lengths, brackets, beyond, ways = (torch.stack(parts) for parts in zip(*crossings, strict=True))
@@ -116,9 +115,9 @@ def contraction_radius(
 def _crossing(
     d: Tensor, classes: Callable[[Tensor], Tensor], answer: Tensor, start: Tensor, reach: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Where the answer changes along d: at which length, give or take how much, to which class; and d / |d|.
+    """Length along d at which the answer changes, its error, the class beyond, and d / |d|.
 
-    From `start` doubled until the answer changes or the reach is spent, then bisected. Infinite and -1 where it never
+    `start` is doubled until the answer changes or the reach is passed, then bisected. Infinite and -1 where it never
     changes.
     """
     unit = units(d)

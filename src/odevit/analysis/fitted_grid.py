@@ -1,4 +1,4 @@
-"""min_g |x_N(T; g) - x(T)|^2: a grid for few steps, learned from trajectories."""
+"""min_g |x_N(T; g) - x(T)|^2: a time grid for few steps, fitted to trajectories."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from odevit.errors import ConfigError, integer
 from odevit.tokens import Pixels
 
 FINE = 8
-"""How many times more steps the reference makes."""
+"""The reference makes this many times more steps."""
 FIRST, LAST = 0.8, 0.05
-"""How much longer a step is made on trial, as a logarithm, at first and before the search ends."""
+"""The change of a step's log-length that is tried, at first and at the end of the search."""
 
 
 @dataclass(frozen=True)
 class FittedGrid:
-    """The grid, and the mean distance of the last states from those of a fine reference, relative to what was moved.
+    """A grid, and the distance of the last states from those of a fine reference, relative to |x(T) - x(0)|.
 
     Args:
-        grid: shares of the horizon from 0 to 1; for `model.way.but(grid=...)`, and the key `grid` of a configuration.
-        error, uniform_error: on the images that it was fitted to, with this grid and with the uniform one.
+        grid: shares of the horizon from 0 to 1, for `model.solver_config.replace(grid=...)` and the key `grid` of a
+            configuration.
+        error, uniform_error: with this grid and with the uniform one, on the images that it was fitted to.
     """
 
     grid: tuple[float, ...]
@@ -38,22 +39,22 @@ class FittedGrid:
 def fit_grid(model: ImageModel, images: Pixels, solver_config: SolverConfig | None = None) -> FittedGrid:
     """The grid of N steps that ends nearest to where many more steps end.
 
-    The step lengths are T softmax(a), so that times increase whatever a is. Times are plain numbers in a solver, which
-    is what lets it compile and export; so a is not trained with the weights but searched for afterwards, one step
-    length after the other, each made longer or shorter as long as that helps. It takes N to a few dozen N solves and no
-    gradient, and can only improve on the uniform grid, which it starts from.
+    The step lengths are T softmax(a), so that times increase for every a. Times are Python floats in a solver, so that
+    it compiles and exports; a is therefore not trained with the weights but found by a coordinate search that starts
+    at the uniform grid and makes one step longer or shorter while that helps. It takes N to a few dozen N solves and no
+    gradient.
 
     Args:
-        model: a model with a trajectory; it is left as it was.
+        model: a model with a trajectory; it is not changed.
         images: normalised pixels to fit to; a few hundred are enough.
-        way: the solver, its N steps and its horizon; the model's own unless given.
+        solver_config: the solver, its N steps and its horizon; the model's own unless given.
     """
     solver_config = model.solver_config if solver_config is None else solver_config
     _ = model.field  # a model without a trajectory is refused
     problems = integer(2).problem("steps", solver_config.steps)
     if not solver_config.is_fixed:
         problems.append(
-            f"the way ({solver_config}) chooses its own steps; pass one of fixed steps, such as Way('heun', 4, 6.0)"
+            f"{solver_config.name} chooses its own steps; pass a solver of fixed steps: SolverConfig('heun', 4, 6.0)"
         )
     if problems:
         raise ConfigError("fit_grid", problems)
@@ -64,8 +65,8 @@ def fit_grid(model: ImageModel, images: Pixels, solver_config: SolverConfig | No
         moved = (end - x0).norm()
 
         def error(lengths: list[float]) -> float:
-            off: Tensor = (model.depth(x0, solver_config.replace(grid=_shares(lengths))).state - end).norm()
-            return float(off / moved)
+            distance: Tensor = (model.depth(x0, solver_config.replace(grid=_shares(lengths))).state - end).norm()
+            return float(distance / moved)
 
         best = [0.0] * solver_config.steps
         uniform = least = error(best)

@@ -1,4 +1,4 @@
-"""h |lambda| < z: how long the steps of a solver may be, by the eigenvalues of df/dx."""
+"""h |lambda| < z: the longest stable step of a solver, from the eigenvalues of df/dx."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from odevit.analysis.base import differentiable_dynamics, jacobian
+from odevit.analysis.base import differentiable_dynamics, integrate, jacobian
 from odevit.analysis.sweep import Outcome
 from odevit.core.base import Field
 from odevit.core.runge_kutta import RungeKutta, Tableau
-from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig, make_solver
 from odevit.objectives.vectors import norms, random_normal, units
 from odevit.solvers.adaptive import AdaptiveSolver
 from odevit.solvers.multistep import Multistep
 from odevit.tokens import Tokens
 
-ON_THE_WAY = 12
-"""At how many times, at most, the eigenvalues of a field that changes with time are measured."""
+PATH_SAMPLES = 12
+"""The eigenvalues of a field that changes with time are measured at no more steps of a path than this."""
 
 
 @dataclass(frozen=True)
 class StabilityLimits:
     """h < z / |lambda|: the longest stable step of each solver.
 
-    lambda is the largest eigenvalue of the Jacobian where the trajectories come to rest, or, where the field changes
-    with time, on their way; z is the end of the interval of absolute stability: 2 for Euler, midpoint and Heun, 2.785
-    for RK4, 1 and 6/11 for methods with memory of order 2 and 3. That is exact for a real lambda and a rule of thumb
+    lambda is the largest eigenvalue of the Jacobian at the rest points of trajectories, or along them where the field
+    changes with time; z is the end of the interval of absolute stability: 2 for Euler, midpoint and Heun, 2.785 for
+    RK4, 1 and 6/11 for multistep methods of order 2 and 3. That is exact for a real lambda and a rule of thumb
     otherwise. Splittings and exponential methods solve the leak exactly; only the eigenvalues of the remainder limit
-    them, and z = 2 is on the safe side for those that have no memory. Adaptive solvers choose a stable step themselves.
+    them, and z = 2 is on the safe side for the one-step methods. Adaptive solvers choose a stable step themselves.
 
     Args:
         radius: |lambda| of the whole field.
         forcing: |lambda| without the leak.
         images: how many were measured; both numbers are the largest among them.
-        on_the_way: whether they are the largest on the way from 0 to T, and not at rest.
+        on_the_way: True if measured along the path from 0 to T, False if at rest.
     """
 
     radius: float
@@ -46,7 +45,7 @@ class StabilityLimits:
     images: int
     on_the_way: bool = False
 
-    def longest(self, solver: str) -> float:
+    def max_step(self, solver: str) -> float:
         """The longest stable step of a solver; infinite for an adaptive one."""
         method = make_solver(solver)
         if isinstance(method, AdaptiveSolver):
@@ -57,23 +56,22 @@ class StabilityLimits:
             return method.interval / max(self.forcing if method.solves_leak else self.radius, 1e-12)
         return 2.0 / max(self.forcing, 1e-12)
 
-    def marked(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The same outcomes, marked as stable where the step is within the limit."""
-        return [
-            replace(outcome, stable=outcome.solver_config.step < self.longest(outcome.solver_config.name))
-            for outcome in outcomes
-        ]
+    def mark_stable(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The same outcomes with `stable` set: whether the step is within the limit of its solver."""
+        configs = [outcome.solver_config for outcome in outcomes]
+        stable = [config.step < self.max_step(config.name) for config in configs]
+        return [replace(outcome, stable=value) for outcome, value in zip(outcomes, stable, strict=True)]
 
 
 def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> StabilityLimits:
     """|lambda| = lim |J^n v|^{1/n} at rest points, with and without the leak; the largest over the images.
 
-    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: used as the
-    limit it would refuse steps that are stable.
+    The Lipschitz constant |J|_2 is never less than |lambda| and can be far larger when J is not normal: as a limit it
+    would refuse steps that are stable.
 
     Args:
         field: f.
-        rest: states where trajectories came to rest.
+        rest: states at the ends of long trajectories.
         x0: where those started.
         t: the time, for a field that depends on it.
     """
@@ -85,27 +83,20 @@ def measure_limits(field: Field, rest: Tokens, x0: Tokens, t: float = 0.0) -> St
 
 @torch.no_grad()
 def measure_limits_along_path(field: Field, x0: Tokens, solver_config: SolverConfig) -> StabilityLimits:
-    """The largest |lambda| along trajectories to T: how stiff a field is that changes with time no one state tells.
+    """The largest |lambda| along trajectories to T, for a field that changes with time.
 
-    At up to `ON_THE_WAY` steps, and at the end.
+    Measured at up to `PATH_SAMPLES` steps, and at the end.
     """
-    path = solve(
-        field,
-        x0,
-        solver=solver_config.solver,
-        steps=solver_config.steps,
-        t1=solver_config.horizon,
-        save="all",
-        grid=solver_config.grid,
-    )
-    seen = sorted({*range(0, solver_config.steps, -(-solver_config.steps // ON_THE_WAY)), solver_config.steps})
-    found = [measure_limits(field, path.states[n], x0, path.times[n]) for n in seen]
-    return replace(strictest(found), on_the_way=True)
+    steps = solver_config.steps
+    path = integrate(field, x0, solver_config, save="all")
+    probed = sorted({*range(0, steps, -(-steps // PATH_SAMPLES)), steps})
+    measured = [measure_limits(field, path.states[n], x0, path.times[n]) for n in probed]
+    return replace(combine_limits(measured), on_the_way=True)
 
 
-def strictest(several: Sequence[StabilityLimits]) -> StabilityLimits:
+def combine_limits(several: Sequence[StabilityLimits]) -> StabilityLimits:
     """The first of them, with the largest eigenvalues of all."""
-    # As tensors: the largest of numbers, one of which is NaN, is NaN.
+    # As tensors, so that a NaN among them makes the maximum NaN.
     both = torch.tensor([[each.radius, each.forcing] for each in several], dtype=torch.float64)
     radius, forcing = both.amax(dim=0).tolist()
     return replace(several[0], radius=radius, forcing=forcing)
@@ -125,7 +116,7 @@ def stability_interval(tableau: Tableau) -> float:
 
 @torch.no_grad()
 def _spectral_radius(velocity: Callable[[Tensor], Tensor], x: Tensor, iterations: int = 40) -> Tensor:
-    """Growth of a vector under the Jacobian, averaged over half of the iterations: that captures a complex pair too."""
+    """Growth of a vector under the Jacobian, averaged over half of the iterations, which covers complex pairs."""
     v, growth, (push, _) = random_normal(x.shape, seed=0).to(x), [], jacobian(velocity, x.detach())
     for _ in range(iterations):
         v = push(units(v))

@@ -1,4 +1,4 @@
-"""L(x) = |df/dx|_2: how strongly a field can separate two neighbouring states, measured and bounded."""
+"""L(x) = |df/dx|_2: the local Lipschitz constant of a field, measured and bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odevit.tokens import Tokens
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value for each sample, and how much the last iteration still changed it, relatively."""
+    """A value for each sample, and its relative change by the last iteration."""
 
     value: Tensor
     error: Tensor
@@ -31,12 +31,12 @@ def local_lipschitz(
 ) -> Estimate:
     """|J|_2 by power iteration on J^T J, J = df/dx at x, one number per sample [batch].
 
-    Samples do not see each other, so the Jacobian of a batch is block-diagonal and one iteration serves all of them.
-    The estimate comes from below; `error` says whether it has settled.
+    Samples do not depend on each other, so the Jacobian of a batch is block-diagonal and one iteration serves all of
+    them. The estimate grows towards |J|_2; a small `error` means that it has converged.
 
     Args:
         x, t: states [batch, ...] and their time.
-        x0: where the trajectory started; matters only to a field with a leak, whose strength alone counts.
+        x0: the start of the trajectory, for a field with a leak.
         iterations: of the power method.
         seed: of the first direction; the global generator is left alone.
     """
@@ -66,14 +66,14 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
 
     - dO = P dV + dP V, and |P dV| <= |P| |W_V| |dX|.
     - Row i: dP_i = J_i dS_i with J_i = diag(P_i) - P_i P_i^T, symmetric, |J_i| <= g_1(P_i) <= 1/2 (Yudin et al. 2025).
-    - J_i 1 = 0, so V may be centred: |dP V| <= |V - mean V| |diag(g_1) dS|, and so may K, whose mean moves a row of
-      scores as a whole.
-    - dS = s (dQ K^T + Q dK^T) = s (dX (K W_Q)^T + Q W_K dX^T). Each row of the first part belongs to one token and gets
-      at most the largest g_1; the second part takes its rows' own.
-    - Heads stand side by side, so their squares add up; W_O acts on the whole.
+    - J_i 1 = 0, so V may be centred: |dP V| <= |V - mean V| |diag(g_1) dS|, and so may K, whose mean shifts a whole row
+      of scores.
+    - dS = s (dQ K^T + Q dK^T) = s (dX (K W_Q)^T + Q W_K dX^T). Each row of the first part belongs to one token and is
+      bounded with the largest g_1, each row of the second with its own.
+    - Heads are concatenated, so their squares add up; W_O acts on the result.
 
-    JaSMin pushes g_1 down, and with it everything here but the first term. Evaluated in double precision, so that
-    rounding does not undo the bound.
+    JaSMin reduces g_1, and with it every term but the first. Evaluated in double precision, so that rounding does not
+    break the bound.
 
     Args:
         attention: dot-product attention, `field.attention`.
@@ -83,7 +83,7 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     if dot is None:
         name = type(attention).__name__
         raise ValueError(
-            f"{name}; expected DotProductAttention, the bound is about attention='dot' without qk_norm or rotary "
+            f"{name}; expected DotProductAttention: the bound holds for attention='dot' without qk_norm or rotary "
             "positions"
         )
     exact = copy.deepcopy(dot).double()
@@ -92,7 +92,7 @@ def attention_bound(attention: Attention, x: Tokens) -> Tensor:
     W_Q, W_K, W_V = (projection.weight.unflatten(0, (exact.heads, exact.head_dim)) for projection in projections)
     scale = exact.head_dim**-0.5
     P = (scale * Q @ K.mT).softmax(dim=-1)
-    # A single token has nothing to choose from: its row is constant.
+    # With a single token every row is constant.
     g_1 = g(P, 1) if x.shape[1] > 1 else torch.zeros_like(Q[..., 0])
 
     through_queries = g_1.amax(dim=-1) * spectral_norm(_centred(K) @ W_Q)

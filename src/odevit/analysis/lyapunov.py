@@ -1,4 +1,4 @@
-"""lambda = lim 1/t log( |v(t)| / |v(0)| ), dv/dt = (df/dx) v: how fast neighbouring trajectories part, or meet."""
+"""lambda = lim 1/t log( |v(t)| / |v(0)| ), dv/dt = (df/dx) v: how fast neighbouring trajectories diverge or meet."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from odevit.objectives.vectors import norms, random_normal, units
 from odevit.tokens import Tokens
 
 BLOCKS = 10
-"""Into how many stretches of time a measurement is cut to see how much its parts disagree."""
-
+"""Blocks of time into which a measurement is cut for its error."""
 TOLERANCE = 0.05
-"""How large an error may be, in units of the growth rates it was averaged from, to count as converged."""
+"""An exponent has converged when its error is at most this, in units of the growth rates of which it is the mean."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +29,18 @@ class Exponents:
     """lambda_1, ..., lambda_k of each sample, per unit of time, and whether they can be trusted.
 
     Args:
-        values: [batch, k], in the order in which QR finds them, the largest first once it has converged. NaN where the
-            trajectory left the finite numbers; `running` shows when.
-        error: [batch, k], the larger of two. Noise: the standard error from the means of `BLOCKS` stretches of time.
-            Drift: how far the mean of the second half is from the whole, which shows the cost of directions that were
-            still turning at first. Neither sees correlations as long as the measurement, nor the solver's error.
+        values: [batch, k], in the order of QR, the largest first once it has converged. NaN where the trajectory is not
+            finite; `running` shows when.
+        error: [batch, k], the larger of two. Noise: the standard error from the means of `BLOCKS` blocks of time.
+            Drift: the distance of the mean of the second half from the whole, which is large if directions were still
+            turning at first. Neither includes correlations as long as the measurement, nor the solver's error.
         converged: [batch]; whether state, values and errors are finite, and every error is at most `TOLERANCE` times
-            the mean size of the local growth rates |log growth| / h, or times 1 / horizon. The latter says that the
-            growth over the whole horizon is known within 5%; it lets exponents of zero converge.
+            the mean size of the local growth rates |log growth| / h, or times 1 / horizon. The latter means that the
+            growth over the whole horizon is known within 5%, so that exponents of zero can converge.
         running: [steps, batch, k], the estimate after each step.
-        times: when those steps ended; the last one is the time of `state`.
-        state: where the trajectory ended.
-        frame: [batch, k, ...], the orthonormal tangent vectors there; a measurement can go on with all three.
+        times: the ends of those steps; the last one is the time of `state`.
+        state: the end of the trajectory.
+        frame: [batch, k, ...], the orthonormal tangent vectors there. With all three a measurement can be continued.
     """
 
     values: Tensor
@@ -60,7 +59,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class ClassMean:
-    """The mean over the samples of a class, its standard error (None for a single sample), and how many there are."""
+    """The mean over the samples of a class, its standard error (None for a single sample), and their number."""
 
     mean: float
     error: float | None
@@ -69,12 +68,12 @@ class ClassMean:
 
 @dataclass(frozen=True)
 class Growth:
-    """g_n, the growth rate of a small perturbation during each step, per unit of time; negative where paths meet.
+    """g_n = 1/h log( |D step v| / |v| ), the growth rate of a small perturbation during step n; negative: it shrinks.
 
     Args:
         rates: [steps, batch]; their mean is the exponent.
         times: t_0, ..., t_N, between which the steps lie.
-        exponents: the measurement that they come from, with the error and whether it converged.
+        exponents: the measurement they come from, with its error and whether it converged.
     """
 
     rates: Tensor
@@ -86,10 +85,9 @@ def maximal_exponent(field: Equation, x0: Tensor, *, horizon: float, steps: int,
     """lambda_1 = 1/T log( |v(T)| / |v(0)| ), the growth of a small perturbation over a time T, per unit of time.
 
     Negative: it dies out. Positive: it grows, and the trajectory cannot be predicted beyond its Lyapunov time. A random
-    perturbation turns towards the direction that grows fastest, so over a long time its growth is the largest there is;
-    over a short time it is an average of directions, and `transient` gives it time to turn. For the exponent at the
-    rest point of an image, begin at the image with a transient of several horizons: the direction arrives with the
-    state. The arguments are those of `lyapunov_spectrum`.
+    perturbation turns towards the direction that grows fastest: over a long time its growth is the largest one, over a
+    short time an average of directions, unless `transient` gives it time to turn. For the exponent at the rest point of
+    an image, begin at the image with a transient of several horizons. The arguments are those of `lyapunov_spectrum`.
     """
     return lyapunov_spectrum(field, x0, 1, horizon=horizon, steps=steps, **settings)
 
@@ -113,31 +111,28 @@ def lyapunov_spectrum(
     """lambda_i = 1/T sum_n log R_ii(n), Q(n+1) R(n) = D step(x_n) Q(n): the k leading exponents (Benettin et al. 1980).
 
     Tangent vectors go through the derivative of the solver's own step and are made orthonormal after each one. These
-    are the exponents of the map that the model iterates; they differ from those of its equation by O(h^order). All of
-    them together, k the dimension of the state, sum to the mean divergence of the field along the trajectory.
-
-    Every sample begins with the same random directions, so its exponents do not depend on the batch it is in.
+    are the exponents of the map that the model iterates; they differ from those of its equation by O(h^order). For k
+    the dimension of the state they sum to the mean divergence of the field along the trajectory. Every sample begins
+    with the same random directions, so its exponents do not depend on its batch.
 
     Args:
-        x0: where to begin [batch, ...].
-        k: how many exponents; the cost of a step grows with it.
-        horizon, steps: T, the time over which growth is counted, and how many steps of the solver that takes.
-        transient: a time before, in steps of nearly the same size, during which state and directions are carried along
-            and nothing is counted.
-        t0: the time at x0; matters to fields that know the time.
-        anchor: where the leak pulls to, when x0 is not the start of its trajectory. At a rest point it is the embedded
-            image that led there.
+        x0: the first states [batch, ...].
+        k: the number of exponents; the cost of a step grows with it.
+        horizon, steps: T, the time over which growth is counted, and the steps of the solver in it.
+        transient: a time before it, in steps of nearly the same size, during which growth is not counted.
+        t0: the time at x0, for fields that depend on time.
+        anchor: x(0) of the trajectory, to which the leak pulls, where x0 is a later state.
         tokens: the perturbation begins in these tokens only, such as `layout.cls`; the dynamics spread it.
-        frame: tangent vectors to begin with, [batch, k, ...], in place of random ones.
+        frame: the first tangent vectors [batch, k, ...]; random ones unless given.
         seed: of the random directions; the global generator is left alone.
     """
     method, problems = make_solver(solver), _problems(x0, k, horizon, steps, transient, tokens, frame)
     if not isinstance(method, FixedStepSolver):
         problems.insert(0, f"{type(method).__name__} chooses its own steps; expected fixed ones, such as solver='rk4'")
     if problems or not isinstance(method, FixedStepSolver):
-        raise ConfigError("the measurement of Lyapunov exponents", problems)
+        raise ConfigError("lyapunov_spectrum", problems)
     dynamics = differentiable_dynamics(field, x0 if anchor is None else anchor)
-    # An expanded state shares memory between its samples, which forward derivatives do not allow.
+    # Forward derivatives refuse an expanded state, whose samples share memory.
     x = x0.detach().contiguous()
     frame, _ = _orthonormal(_random_frame(x, k, tokens, seed) if frame is None else frame.detach())
 
@@ -147,8 +142,8 @@ def lyapunov_spectrum(
         x, frame, _ = _push(method, dynamics, x, frame, t0 + n * transient / warm_up, transient / warm_up)
     growth = []
     for n in range(steps):
-        x, frame, stretch = _push(method, dynamics, x, frame, begin + n * h, h)
-        growth.append(stretch)
+        x, frame, logs = _push(method, dynamics, x, frame, begin + n * h, h)
+        growth.append(logs)
 
     rates = torch.stack(growth) / h
     running = rates.cumsum(dim=0) / torch.arange(1, steps + 1, device=x.device).view(-1, 1, 1)
@@ -169,19 +164,15 @@ def lyapunov_spectrum(
 def local_growth(field: Field, x0: Tokens, solver_config: SolverConfig, *, seed: int = 0) -> Growth:
     """g_n along the path from x0 to the horizon: the terms of which the maximal exponent is the mean.
 
-    A solver that chooses its own steps is replaced by RK4, whose steps can be differentiated.
-
     Args:
         field: f of dx/dt = f(x, t).
-        x0: where the paths begin [batch, token, dim]; the leak pulls there, too.
-        way: whose steps are differentiated; two steps at least.
+        x0: the starts of the paths [batch, token, dim], to which the leak pulls.
+        solver_config: the steps that are differentiated, two at least; RK4 in place of an adaptive solver.
         seed: of the direction in which the perturbation begins.
     """
     solver_config = with_fixed_steps(solver_config)
-    steps = max(2, solver_config.steps)
-    exponents = maximal_exponent(
-        field, x0, horizon=solver_config.horizon, steps=steps, solver=solver_config.solver, seed=seed
-    )
+    horizon, steps = solver_config.horizon, max(2, solver_config.steps)
+    exponents = maximal_exponent(field, x0, horizon=horizon, steps=steps, solver=solver_config.solver, seed=seed)
     # The running mean after n steps is r_n: the step itself contributed n r_n - (n - 1) r_{n-1}.
     sums = exponents.running[..., 0] * torch.arange(1, steps + 1, device=x0.device).unsqueeze(-1)
     rates = torch.cat([sums[:1], sums.diff(dim=0)])
@@ -189,7 +180,7 @@ def local_growth(field: Field, x0: Tokens, solver_config: SolverConfig, *, seed:
 
 
 def with_fixed_steps(solver_config: SolverConfig) -> SolverConfig:
-    """The way whose steps are differentiated: the one given, or RK4 in place of a solver that chooses its own steps."""
+    """A config whose steps can be differentiated: the one given, or RK4 in place of an adaptive solver."""
     return solver_config if solver_config.is_fixed else solver_config.replace(solver="rk4")
 
 
@@ -203,7 +194,7 @@ def divergence_step(exponent: Tensor, steps: int, horizon: float) -> Tensor:
 
     Args:
         exponent: lambda, of any shape.
-        steps, horizon: N and T of the integration that is asked about.
+        steps, horizon: N and T of the integration in question.
     """
     grid = torch.linspace(0.0, horizon, steps + 1, dtype=torch.float64, device=exponent.device)
     first = torch.searchsorted(grid, lyapunov_time(exponent).double())
@@ -211,10 +202,10 @@ def divergence_step(exponent: Tensor, steps: int, horizon: float) -> Tensor:
 
 
 def by_class(values: Tensor, labels: Tensor) -> dict[int, ClassMean]:
-    """mean, standard deviation / sqrt(n), and n of each class that is present.
+    """Mean, standard deviation / sqrt(n), and n of each class that is present.
 
     Args:
-        values: one number per sample [batch]; a NaN among them shows in the mean of its class.
+        values: one number per sample [batch]; a NaN makes the mean of its class NaN.
         labels: the class of each sample [batch].
     """
     if values.ndim != 1 or values.shape != labels.shape:
@@ -229,7 +220,7 @@ def by_class(values: Tensor, labels: Tensor) -> dict[int, ClassMean]:
 def _push(
     solver: FixedStepSolver, dynamics: Dynamics, x: Tensor, frame: Tensor, t: float, h: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of a state and its tangent vectors: the next of both, and the logarithms of what the vectors grew by."""
+    """One step of a state and its tangent vectors: the next of both, and the logarithms of the vectors' growth."""
     here = dynamics.for_step(t, t + h)
 
     def push(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,7 +229,7 @@ def _push(
     if frame.shape[1] == 1:
         after, pushed = push(frame[:, 0])
         return after, *_orthonormal(pushed.unsqueeze(1))
-    # The state does not depend on the direction: vmap hands out k views of the same one.
+    # The state does not depend on the direction: vmap returns k views of the same one.
     (after, *_), pushed = torch.func.vmap(push, in_dims=1, out_dims=(0, 1))(frame)
     return after, *_orthonormal(pushed)
 
@@ -246,7 +237,7 @@ def _push(
 def _orthonormal(frame: Tensor) -> tuple[Tensor, Tensor]:
     """Q and log |R_ii| [batch, k] of the vectors of a frame [batch, k, ...]."""
     if frame.shape[1] == 1:
-        # The same as QR, which is slow for one long column.
+        # QR is slow for one long column.
         return units(frame), norms(frame).unsqueeze(1).double().log()
     columns, triangle = torch.linalg.qr(frame.reshape(*frame.shape[:2], -1).mT)
     return columns.mT.reshape(frame.shape), triangle.diagonal(dim1=1, dim2=2).abs().double().log()
@@ -262,10 +253,7 @@ def _random_frame(x: Tensor, k: int, tokens: slice | None, seed: int) -> Tensor:
 
 
 def _uncertainty(rates: Tensor) -> Tensor:
-    """max( std(block means) / sqrt(blocks), |mean of the second half - mean| ) of rates [steps, ...].
-
-    Without a drift the second is no larger than the first, give or take.
-    """
+    """max( std(block means) / sqrt(blocks), |mean of the second half - mean| ) of rates [steps, ...]."""
     means = torch.stack([block.mean(dim=0) for block in rates.tensor_split(min(BLOCKS, len(rates)))])
     noise = means.std(dim=0) / math.sqrt(len(means))
     drift = (rates[len(rates) // 2 :].mean(dim=0) - rates.mean(dim=0)).abs()
@@ -275,11 +263,10 @@ def _uncertainty(rates: Tensor) -> Tensor:
 def _problems(
     x0: Tensor, k: int, horizon: float, steps: int, transient: float, tokens: slice | None, frame: Tensor | None
 ) -> list[str]:
-    """All that is wrong with the arguments, together."""
     problems = DURATION.problem("horizon", horizon) + real(minimum=0).problem("transient", transient)
-    problems += integer(2).problem("steps", steps, "the error compares stretches of time")
+    problems += integer(2).problem("steps", steps, "the error compares blocks of time")
     if frame is not None and tokens is not None:
-        problems.append("frame and tokens both say where the perturbation begins; pass one of them")
+        problems.append("frame and tokens both set where the perturbation begins; pass one of them")
     if frame is not None and frame.shape != (len(x0), k, *x0.shape[1:]):
         problems.append(f"frame {list(frame.shape)}; expected {[len(x0), k, *x0.shape[1:]]}, [batch, k, ...]")
     room = x0[0].numel() if tokens is None else x0[0, tokens].numel() if x0.ndim > 1 else 0

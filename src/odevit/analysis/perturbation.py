@@ -1,4 +1,4 @@
-"""d(t) = |x'(t) - x(t)|: two paths that begin apart in one patch, and whether they meet."""
+"""d(t) = |x'(t) - x(t)|: the distance between two paths that differ at first in one patch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odevit.analysis.base import frozen
+from odevit.analysis.base import frozen, integrate
 from odevit.core.image_model import ImageModel
-from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, real
 from odevit.objectives.vectors import random_normal
@@ -25,12 +24,12 @@ class Divergence:
     """Two paths and the distance d(t) = |x'(t) - x(t)| between them, over all tokens.
 
     Args:
-        kind: `token`: x' obeys the same equation from another start, so that a contracting field lets the two meet.
+        kind: `token`: x' has the same equation and another start, so that a contracting field brings the two together.
             `picture`: x' belongs to another image; with a leak it has an equation and a rest point of its own.
         times: t_0, ..., t_N.
         states, others: x(t_n) and x'(t_n).
         distance: d(t_n) [time].
-        size: |x(t_n)| [time], which says how much a distance is.
+        size: |x(t_n)| [time], the scale of the distances.
     """
 
     kind: str
@@ -42,7 +41,7 @@ class Divergence:
 
     @property
     def rate(self) -> float:
-        """1/t log( d(t) / d(0) ) at the end: the growth rate of this one perturbation; minus infinity if they meet."""
+        """1/t log( d(t) / d(0) ) at the end: the growth rate of this perturbation; minus infinity if the paths meet."""
         first, last = float(self.distance[0]), float(self.distance[-1])
         if first <= 0.0:
             return 0.0
@@ -65,16 +64,16 @@ def perturb_patch(
     strength: float = 1.0,
     seed: int = 0,
 ) -> Divergence:
-    """The path of an image, and the path that begins apart from it in one patch.
+    """The path of an image, and a path that differs from it at first in one patch.
 
     Args:
         model: a model with a trajectory.
         pixels: one normalised image [1, channel, height, width].
         patch: its row and column on the grid of patches.
-        way: how to integrate both; the model's own unless given.
+        solver_config: how to integrate both; the model's own unless given.
         kind: `token` adds strength * |x_j| in a random direction to the patch's token at t = 0; `picture` replaces the
             patch by a mixture of itself and the image's mean colour, of which `strength`, at most 1, is the colour.
-        strength: how much.
+        strength: the size of the perturbation.
         seed: of the random direction.
     """
     solver_config, layout = solver_config or model.solver_config, model.layout(*pixels.shape[-2:])
@@ -82,25 +81,18 @@ def perturb_patch(
     with frozen(model):
         x0 = model.embed(pixels)
         if kind == "token":
-            equation, start = model.field.dynamics(x0), _nudged(x0, layout, patch, strength, seed)
+            equation, start = model.field.dynamics(x0), _perturb_token(x0, layout, patch, strength, seed)
         else:
-            start = model.embed(_covered(pixels, layout, patch, strength))
+            start = model.embed(_cover_patch(pixels, layout, patch, strength))
             equation = model.field.dynamics(start)
-        along = model.depth(x0, solver_config, save="all")
-        options = {
-            "solver": solver_config.method,
-            "steps": solver_config.steps,
-            "t1": float(solver_config.horizon),
-            "grid": solver_config.grid,
-        }
-        other = solve(equation, start, **options, save="all")  # type: ignore[arg-type]
-    for solution in (along, other):
+        first = model.depth(x0, solver_config, save="all")
+        other = integrate(equation, start, solver_config, save="all")
+    for solution in (first, other):
         solution.require("a path of the two")
-    apart = torch.stack(
-        [(there - here).double().norm() for here, there in zip(along.states, other.states, strict=True)]
-    )
-    size = torch.stack([state.double().norm() for state in along.states])
-    return Divergence(kind, tuple(map(float, along.times)), along.states, other.states, apart.cpu(), size.cpu())
+    pairs = list(zip(first.states, other.states, strict=True))
+    distance = torch.stack([(there - here).double().norm() for here, there in pairs])
+    size = torch.stack([here.double().norm() for here, _ in pairs])
+    return Divergence(kind, tuple(map(float, first.times)), first.states, other.states, distance.cpu(), size.cpu())
 
 
 def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: str, strength: float) -> None:
@@ -117,21 +109,21 @@ def _check(layout: TokenLayout, pixels: Pixels, patch: tuple[int, int], kind: st
         raise ConfigError("perturb_patch", problems)
 
 
-def _nudged(x0: Tokens, layout: TokenLayout, patch: tuple[int, int], strength: float, seed: int) -> Tokens:
+def _perturb_token(x0: Tokens, layout: TokenLayout, patch: tuple[int, int], strength: float, seed: int) -> Tokens:
     """x0 with strength * |x_j| u added to the token j of the patch, u a random unit vector."""
     token = layout.patches.start + patch[0] * layout.grid[1] + patch[1]
     direction = random_normal((x0.shape[-1],), seed).to(x0)
-    nudged = x0.clone()
-    nudged[:, token] += strength * x0[:, token].norm() * direction / direction.norm()
-    return nudged
+    perturbed = x0.clone()
+    perturbed[:, token] += strength * x0[:, token].norm() * direction / direction.norm()
+    return perturbed
 
 
-def _covered(pixels: Pixels, layout: TokenLayout, patch: tuple[int, int], strength: float) -> Pixels:
+def _cover_patch(pixels: Pixels, layout: TokenLayout, patch: tuple[int, int], strength: float) -> Pixels:
     """The image with its mean colour over one patch."""
-    (row, column), (rows, columns) = patch, layout.grid
-    height, width = pixels.shape[-2:]
-    down = slice(row * height // rows, (row + 1) * height // rows)
-    along = slice(column * width // columns, (column + 1) * width // columns)
+    (height, width), (rows, columns) = pixels.shape[-2:], layout.grid
+    down = slice(patch[0] * height // rows, (patch[0] + 1) * height // rows)
+    across = slice(patch[1] * width // columns, (patch[1] + 1) * width // columns)
     covered = pixels.clone()
-    covered[..., down, along] = torch.lerp(pixels[..., down, along], pixels.mean(dim=(-2, -1), keepdim=True), strength)
+    colour = pixels.mean(dim=(-2, -1), keepdim=True)
+    covered[..., down, across] = torch.lerp(pixels[..., down, across], colour, strength)
     return covered

@@ -1,4 +1,4 @@
-"""y = (x - m) V: the plane in which states vary most, and where they lie in it."""
+"""y = (x - m) V: the plane in which states vary most, and their points in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Plane:
         _, lengths, axes = torch.linalg.svd(together - centre, full_matrices=False)
         if len(axes) < 2:
             raise ValueError("one state, or one dimension, spans no plane; expected at least two of each")
-        # The sign of an axis is arbitrary; the same states must not be drawn mirrored the next time.
+        # The sign of an axis is arbitrary; fixed here, so that the same states are never drawn mirrored.
         largest = axes[:2].gather(1, axes[:2].abs().argmax(dim=1, keepdim=True))
         shares = lengths.square() / lengths.square().sum().clamp_min(1e-30)
         return cls(centre, axes[:2] * largest.sign(), (float(shares[0]), float(shares[1])))

@@ -1,4 +1,4 @@
-"""lambda_1 along a path and at rest, by one definition for reports and benchmarks; and what a path does without it."""
+"""lambda_1 along a path and at rest, as reports and benchmarks define it; and the motion of paths without a rest."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odevit.analysis.base import integrate
 from odevit.analysis.lyapunov import Exponents, lyapunov_spectrum, maximal_exponent, with_fixed_steps
 from odevit.analysis.significance import Proportion, standard_error
 from odevit.core.base import Field
 from odevit.core.image_model import ImageModel
-from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.tokens import Tokens
 
 FAR = 8
-"""Horizons after which a trajectory should have come to rest, if it ever does."""
+"""Horizons after which a trajectory that has a rest point should be at it."""
 TURNING = 2
-"""Horizons at rest that a perturbation is given to turn towards the slowest direction before its growth is counted."""
+"""Horizons at rest during which a perturbation turns towards the slowest direction, before its growth is counted."""
 COUNTED = 1
 """Horizons over which its growth is counted."""
 LONGER = 8
-"""Horizons that are added for an image whose exponent may still lie on either side of zero."""
+"""Further horizons for an image whose exponent may still lie on either side of zero."""
 DOUBT = 3.0
 """Standard errors from zero within which that is so."""
 DOUBTFUL = 64
 """At most this many images are measured for longer."""
 
 WINDOW = 4
-"""Horizons over which they are watched."""
+"""Horizons over which the motion of a path is classified."""
 STILL = 1e-3
-"""A trajectory that moves by less than this share of its norm within the window rests."""
+"""It rests if it moves by less than this share of its norm within the window."""
 TURNS = -0.5
-"""One whose displacements have an autocorrelation below this, at some lag, turns around and oscillates."""
+"""It oscillates if its displacements have an autocorrelation below this at some lag."""
 STRAIGHT = 0.5
-"""One whose net displacement is more than this share of its path drifts; what does neither wanders."""
+"""It drifts if its net displacement is more than this share of its length, and wanders otherwise."""
 UNDECIDED = 0.1
-"""An image whose median margin p_1 - p_2 is below this, or whose answer changes, sits between two classes."""
+"""An image is between two classes if its median margin p_1 - p_2 is below this, or if its answer changes."""
 
 
 @dataclass(frozen=True)
-class MaximalExponents:
+class LargestExponents:
     """lambda_1 of every image.
 
     Args:
@@ -62,7 +62,7 @@ class MaximalExponents:
 
     @property
     def negative(self) -> Proportion:
-        """The share of negative exponents; one that is not finite is not negative."""
+        """The share of negative exponents; one that is not finite counts as not negative."""
         return Proportion.of(self.values < 0)
 
     @property
@@ -70,8 +70,12 @@ class MaximalExponents:
         return Proportion.of(~self.converged)
 
     @property
+    def finite(self) -> Tensor:
+        return self.values[self.values.isfinite()]
+
+    @property
     def mean(self) -> float | None:
-        """Of the finite ones."""
+        """The mean of the finite values."""
         return self.finite.mean().item() if len(self.finite) else None
 
     @property
@@ -81,81 +85,75 @@ class MaximalExponents:
 
     @property
     def largest(self) -> float | None:
-        """Of the finite ones."""
+        """The largest of the finite values."""
         return self.finite.max().item() if len(self.finite) else None
-
-    @property
-    def finite(self) -> Tensor:
-        return self.values[self.values.isfinite()]
 
 
 @torch.no_grad()
 def integrate_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
-    """x(8 T), the steps of a way (the model's own unless given) carried on to `FAR` horizons."""
+    """x(8 T): the steps of a config (the model's own unless given), continued to `FAR` horizons."""
     return model.depth(x0, (solver_config or model.solver_config).stretched(FAR)).state
 
 
 def measure_exponents(
-    dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], rests: Iterable[Tokens], *, seed: int = 0
-) -> tuple[MaximalExponents, MaximalExponents]:
+    field: Field, solver_config: SolverConfig, starts: Iterable[Tokens], rests: Iterable[Tokens], *, seed: int = 0
+) -> tuple[LargestExponents, LargestExponents]:
     """lambda_1 along the path and at rest, see `measure_spectrum`; where the sign is in doubt, after `LONGER` more.
 
     Args:
-        dynamics: the field f.
-        way: whose steps are differentiated.
-        starts, rests: x(0) batch by batch, and the states of the same images at rest, see `come_to_rest`.
+        field: f.
+        solver_config: the steps that are differentiated.
+        starts, rests: x(0) batch by batch, and the states of the same images at rest, see `integrate_to_rest`.
         seed: of the random directions at the start.
     """
     solver_config, left = with_fixed_steps(solver_config), DOUBTFUL
-    along, resting = [], []
+    paths, resting = [], []
     for x0, rest in zip(starts, rests, strict=True):
-        path, calm = measure_spectrum(dynamics, solver_config, x0, rest, 1, seed=seed)
-        along.append(_kept(path))
-        resting.append(_kept(calm))
-        doubtful = (calm.values + DOUBT * calm.error > 0).any(dim=1).nonzero().flatten()[:left]
+        path, at_rest = measure_spectrum(field, solver_config, x0, rest, 1, seed=seed)
+        paths.append(_first_exponent(path))
+        resting.append(_first_exponent(at_rest))
+        doubtful = (at_rest.values + DOUBT * at_rest.error > 0).any(dim=1).nonzero().flatten()[:left]
         left -= len(doubtful)
         if len(doubtful):
             longer = maximal_exponent(
-                dynamics,
-                calm.state[doubtful],
+                field,
+                at_rest.state[doubtful],
                 horizon=LONGER * solver_config.horizon,
                 steps=max(2, LONGER * solver_config.steps),
                 solver=solver_config.solver,
-                t0=calm.times[-1],
+                t0=at_rest.times[-1],
                 anchor=x0[doubtful],
-                frame=calm.frame[doubtful],
+                frame=at_rest.frame[doubtful],
             )
             values, error, converged, _running, prolonged = resting[-1]
-            for part, measured in zip((values, error, converged), _kept(longer), strict=False):
+            for part, measured in zip((values, error, converged), _first_exponent(longer), strict=False):
                 part[doubtful.cpu()] = measured
             prolonged[doubtful.cpu()] = True
-    return _joined(along, path.times), _joined(resting, calm.times)
+    return _joined(paths, path.times), _joined(resting, at_rest.times)
 
 
-def along_the_path(
-    dynamics: Field, solver_config: SolverConfig, starts: Iterable[Tokens], tokens: slice, *, seed: int = 0
-) -> MaximalExponents:
+def path_exponents(
+    field: Field, solver_config: SolverConfig, starts: Iterable[Tokens], tokens: slice, *, seed: int = 0
+) -> LargestExponents:
     """lambda_1 up to the horizon of a perturbation that begins in some of the tokens only."""
-    solver_config, along = with_fixed_steps(solver_config), []
-    for x0 in starts:
-        path = maximal_exponent(dynamics, x0, tokens=tokens, **_up_to_the_horizon(solver_config), seed=seed)
-        along.append(_kept(path))
-    return _joined(along, path.times)
+    options = _up_to_the_horizon(with_fixed_steps(solver_config))
+    paths = [maximal_exponent(field, x0, tokens=tokens, **options, seed=seed) for x0 in starts]
+    return _joined([_first_exponent(path) for path in paths], paths[-1].times)
 
 
 def measure_spectrum(
-    dynamics: Field, solver_config: SolverConfig, x0: Tokens, rest: Tokens, k: int, *, seed: int = 0
+    field: Field, solver_config: SolverConfig, x0: Tokens, rest: Tokens, k: int, *, seed: int = 0
 ) -> tuple[Exponents, Exponents]:
-    """The k leading exponents along the path up to the horizon, and where the trajectory has come to rest.
+    """The k leading exponents along the path up to the horizon, and at rest.
 
-    A perturbation at rest begins in the direction it has at the end of the path, is given `TURNING` horizons to turn,
-    and is counted for `COUNTED`.
+    A perturbation at rest begins in the direction it has at the end of the path, turns for `TURNING` horizons, and is
+    counted for `COUNTED`.
     """
     solver_config = with_fixed_steps(solver_config)
     counted = max(2, COUNTED * solver_config.steps)
-    path = lyapunov_spectrum(dynamics, x0, k, **_up_to_the_horizon(solver_config), seed=seed)
+    path = lyapunov_spectrum(field, x0, k, **_up_to_the_horizon(solver_config), seed=seed)
     at_rest = lyapunov_spectrum(
-        dynamics,
+        field,
         rest,
         k,
         horizon=counted * solver_config.step,
@@ -164,43 +162,43 @@ def measure_spectrum(
         transient=TURNING * solver_config.horizon,
         t0=FAR * solver_config.horizon,
         anchor=x0,
-        # A frame that is no longer finite says nothing; a random one is no worse.
+        # A frame that is not finite is replaced by a random one.
         frame=path.frame if torch.isfinite(path.frame).all() else None,
         seed=seed,
     )
     return path, at_rest
 
 
-def _up_to_the_horizon(solver_config: SolverConfig) -> dict[str, Any]:
-    return {"horizon": solver_config.horizon, "steps": max(2, solver_config.steps), "solver": solver_config.solver}
+def _up_to_the_horizon(config: SolverConfig) -> dict[str, Any]:
+    return {"horizon": config.horizon, "steps": max(2, config.steps), "solver": config.solver}
 
 
-def _kept(batch: Exponents) -> list[Tensor]:
-    """lambda_1 of each image, on the CPU, in the order of `_joined`; states and frames are let go."""
+def _first_exponent(batch: Exponents) -> list[Tensor]:
+    """lambda_1 of each image, on the CPU, in the order of `_joined`; states and frames are freed."""
     running = torch.where(batch.running.isfinite(), batch.running, 0.0)[..., 0].T
     parts = (batch.values[:, 0], batch.error[:, 0], batch.converged, running, torch.zeros_like(batch.converged))
     return [part.cpu() for part in parts]
 
 
-def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> MaximalExponents:
+def _joined(batches: Sequence[Sequence[Tensor]], times: tuple[float, ...]) -> LargestExponents:
     values, error, converged, running, prolonged = (torch.cat(parts) for parts in zip(*batches, strict=True))
     mean = running.sum(dim=0) / max(1, int(values.isfinite().sum()))
-    return MaximalExponents(values, error, converged, mean, times, prolonged)
+    return LargestExponents(values, error, converged, mean, times, prolonged)
 
 
 @dataclass(frozen=True)
 class MotionType:
-    """What one image does.
+    """The motion of one image's state within a window of time.
 
     Args:
         kind: `rests`, `oscillates`, `drifts`, `wanders` or `diverges`.
-        moved: sum_n |d_n| / |x|, the length of its path within the window.
+        moved: sum_n |d_n| / |x|, the length of its path.
         straight: |sum_n d_n| / sum_n |d_n|, 1 for a straight line and 0 for a loop.
         turn: the lowest autocorrelation of displacements, and `lag` the number of steps after which it occurs: half a
             period of an oscillation.
         margin: the median of p_1 - p_2.
-        answers: the classes that the head assigns within the window.
-        between: whether it sits between two classes.
+        answers: the classes that the head predicts along the path.
+        between: whether it is between two classes.
     """
 
     kind: str
@@ -215,25 +213,16 @@ class MotionType:
 
 @torch.no_grad()
 def classify_motion(model: ImageModel, state: Tokens, x0: Tokens, t: float) -> list[MotionType]:
-    """Carry trajectories on from x(t) for `WINDOW` horizons in the model's own steps, and say what each does."""
-    solver_config = model.solver_config.stretched(WINDOW)
-    dynamics = model.field.dynamics(x0)
-    solution = solve(
-        dynamics,
-        state,
-        solver=solver_config.solver,
-        steps=solver_config.steps,
-        t0=t,
-        t1=t + solver_config.horizon,
-        save="all",
-    )
-    probabilities = torch.stack([model.readout(reached) for reached in solution.states]).softmax(dim=-1)
-    path = torch.stack([reached.flatten(1) for reached in solution.states])
-    return [classify(path[:, i], probabilities[:, i]) for i in range(len(state))]
+    """Continue trajectories from x(t) for `WINDOW` horizons in the model's own steps, and classify each."""
+    config = model.solver_config.stretched(WINDOW).replace(grid="uniform")
+    states = integrate(model.field.dynamics(x0), state, config, t, save="all").states
+    probabilities = torch.stack([model.readout(reached) for reached in states]).softmax(dim=-1)
+    path = torch.stack([reached.flatten(1) for reached in states])
+    return [classify_path(path[:, i], probabilities[:, i]) for i in range(len(state))]
 
 
-def classify(path: Tensor, probabilities: Tensor) -> MotionType:
-    """What a path [time, dim] with the answers [time, label] along it does."""
+def classify_path(path: Tensor, probabilities: Tensor) -> MotionType:
+    """The motion of a path [time, dim] with the class probabilities [time, label] along it."""
     displacements = path.diff(dim=0).double()
     length = displacements.norm(dim=1).sum().item()
     moved = length / max(path[0].norm().item(), 1e-30)

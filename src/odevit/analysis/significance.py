@@ -13,11 +13,13 @@ from torch import Tensor
 PERCENTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
 """The middle 90% of a sample, and its median."""
 Z = 1.96
-"""Standard errors on either side that hold 95% of a normal distribution."""
-CERTAIN = 3.0
-"""Standard errors beyond which a difference is real where several were looked at."""
+"""Standard errors on either side of an estimate that hold 95% of a normal distribution."""
+SIGMAS = 3.0
+"""A difference of more standard errors than this is significant, also where several were compared."""
 SHUFFLES = 10_000
 """Permutations behind a p-value."""
+
+# scipy.stats is imported where it is used: it takes half a second, and `import odevit` imports this module.
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Proportion:
 
     @classmethod
     def of(cls, mask: Tensor) -> Proportion:
-        """How much of a mask is true."""
+        """The proportion of true values in a mask."""
         return cls(int(mask.sum()), len(mask))
 
     @property
@@ -45,14 +47,15 @@ class Proportion:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's interval: every p0 with |p - p0| <= z sqrt( p0 (1 - p0) / n )."""
+        from scipy.stats import binomtest, norm
+
         if not self.count:
             return math.nan, math.nan
-        z, n, p = Z, self.count, self.value
-        middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+        ends = binomtest(self.hits, self.count).proportion_ci(2 * norm.cdf(Z) - 1, method="wilson")
+        return float(ends.low), float(ends.high)
 
-    def enough(self, threshold: float) -> int | None:
-        """z^2 p0 (1 - p0) / (p - p0)^2: the least n whose interval around p leaves out p0; None where p is p0."""
+    def sample_size(self, threshold: float) -> int | None:
+        """z^2 p0 (1 - p0) / (p - p0)^2: the least n whose interval around p excludes p0; None where p is p0."""
         away = self.value - threshold
         return math.ceil(Z**2 * threshold * (1 - threshold) / away**2) if away else None
 
@@ -61,14 +64,14 @@ class Proportion:
 
 
 def standard_error(values: Tensor) -> float | None:
-    """std / sqrt(n), the error of a mean; None where a single value shows no spread."""
+    """std / sqrt(n), the error of a mean; None for fewer than two values."""
     return values.std().item() / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def paired_error(a: Tensor, b: Tensor) -> float:
     """sqrt( mean d^2 - (mean d)^2 ) / sqrt(n), d = a - b on the same images: the standard error of a difference.
 
-    Two ways of integrating answer the same images, so most of what makes an accuracy uncertain is common to both and
+    Two solver settings answer the same images, so most of the uncertainty of their accuracies is common to both and
     cancels: only the images on which they differ count.
     """
     difference = a.double() - b.double()
@@ -77,19 +80,19 @@ def paired_error(a: Tensor, b: Tensor) -> float:
 
 def quantiles(values: Tensor, shares: Mapping[str, float]) -> dict[str, Tensor]:
     """Quantiles by name, of the finite values along the last dimension; NaN where there are none."""
-    # The NaN at the end is ignored like the others, and makes an empty sample an ordinary one.
+    # nanquantile refuses an empty sample: a NaN is added at the end, which is ignored like the others.
     finite = F.pad(torch.where(values.isfinite(), values.double(), torch.nan), (0, 1), value=torch.nan)
     return dict(zip(shares, finite.nanquantile(finite.new_tensor([*shares.values()]), dim=-1), strict=True))
 
 
 def median(values: Tensor) -> Tensor:
-    """Of the finite values along the last dimension."""
+    """The median of the finite values along the last dimension."""
     return quantiles(values, {"median": 0.5})["median"]
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """Pearson's r with a permutation p-value: the share of shuffles with an |r| at least as large."""
+    """Pearson's r with a permutation p-value: the proportion of shuffles with an |r| at least as large."""
 
     r: float
     p: float
@@ -104,26 +107,28 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation | None:
         return None
     a, b = F.normalize(points - points.mean(dim=1, keepdim=True))
     r = (a @ b).item()
+    # Shuffled here and not in scipy: its two-sided p-value is twice the smaller tail, and records hold this one.
     generator = torch.Generator().manual_seed(0)
     orders = torch.rand(SHUFFLES, len(a), generator=generator, dtype=torch.float64).argsort(dim=1)
     extreme = ((b[orders] @ a).abs() >= abs(r) - 1e-12).sum().item()
     return Correlation(r, (extreme + 1) / (SHUFFLES + 1), len(a))
 
 
-def ranking(these: Tensor, those: Tensor) -> dict[str, float] | None:
-    """P(a > b) for a of these m and b of those n, ties counted half; None where either are missing.
+def mann_whitney(a: Tensor, b: Tensor) -> dict[str, float] | None:
+    """U / (m n) = P(a > b) for m values a and n values b, ties counted half; None where either is empty.
 
-    1/2 says that they are alike; sqrt((m + n + 1) / (12 m n)) is the error then (Mann and Whitney).
+    1/2 means that they are alike. The error sqrt((m + n + 1) / (12 m n)) is that of chance alone.
     """
-    m, n = len(these), len(those)
+    from scipy.stats import mannwhitneyu
+
+    m, n = len(a), len(b)
     if not m or not n:
         return None
-    below, not_above = (torch.searchsorted(those.sort().values, these, right=right) for right in (False, True))
-    value = (below + not_above).double().mean().item() / (2 * n)
-    return {"value": value, "error": math.sqrt((m + n + 1) / (12 * m * n))}
+    value = mannwhitneyu(a.cpu(), b.cpu(), method="asymptotic").statistic / (m * n)
+    return {"value": float(value), "error": math.sqrt((m + n + 1) / (12 * m * n))}
 
 
-def side_of_chance(ranking: Mapping[str, float]) -> int:
-    """1 where a share of pairs is more than 1/2 by `CERTAIN` errors of chance, -1 where it is less, 0 in between."""
-    beyond = ranking["value"] - 0.5
-    return 0 if abs(beyond) <= CERTAIN * ranking["error"] else 1 if beyond > 0 else -1
+def significant_side(test: Mapping[str, float]) -> int:
+    """1 where P(a > b) is above 1/2 by more than `SIGMAS` errors, -1 where it is below, 0 in between."""
+    beyond = test["value"] - 0.5
+    return 0 if abs(beyond) <= SIGMAS * test["error"] else 1 if beyond > 0 else -1

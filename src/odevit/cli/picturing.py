@@ -12,7 +12,7 @@ from odevit.explorer.film import explore as explore
 
 
 def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
-    """Measure how stable a model is and give back the report's page; settings are those of `odevit.report.analyze`."""
+    """Measure how stable a model is and give back the report's page; settings are those of `odevit.report.analysis`."""
     return report.analyze(run, **settings).page
 
 

@@ -83,6 +83,7 @@ def analyze(
         place = resolve_device(device)
         model: Any = load(run, depth)
         field, teacher = model.field, teacher_of(run)  # a model without a field is refused
+        fade = getattr(field, "fade", None)
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)
         dataset = load_run_data(run, data, model, cache)
@@ -100,8 +101,8 @@ def analyze(
                 "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
                 "parameters": model.parameter_count,
                 **model.solver_config.to_dict(),
-                "leak": (equation := field.dynamics(sample.start(1))).leak,
-                "stopped_at": None if equation.fade is None else equation.fade.end,
+                "leak": field.dynamics(sample.start(1)).leak,
+                "stopped_at": None if fade is None else fade.end,
                 "equation": field.describe(),
                 "autonomous_from": field.autonomous_from if math.isfinite(field.autonomous_from) else None,
                 "tokens": tokens,

@@ -17,7 +17,7 @@ from odevit.analysis.settling import (
     DOUBTFUL,
     FAR,
     WINDOW,
-    MaximalExponents,
+    LargestExponents,
     MotionType,
     classify_motion,
     measure_spectrum,
@@ -138,7 +138,7 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
             settled, restless = share["value"] >= SETTLED_SHARE and slow, share["value"] <= RESTLESS_SHARE
             undecided = SETTLED_SHARE if settled else RESTLESS_SHARE if restless else None
             answer = "partly" if undecided is None else TOO_FEW
-        enough = undecided and Proportion(share["hits"], share["count"]).enough(undecided)
+        enough = undecided and Proportion(share["hits"], share["count"]).sample_size(undecided)
         sentences = [
             f"After eight times its horizon a small disturbance dies out for {percent(share['value'])} of "
             f"{share['count']:,} images (largest Lyapunov exponent below zero; 95% interval "
@@ -168,7 +168,7 @@ def speed_numbers(study: Study) -> dict[str, Any]:
     }
 
 
-def exponent_numbers(maximal: MaximalExponents, solver_config: SolverConfig) -> dict[str, Any]:
+def exponent_numbers(maximal: LargestExponents, solver_config: SolverConfig) -> dict[str, Any]:
     """The exponents and their statistics; those that are not finite count as not negative."""
     values, converged = maximal.values, maximal.converged
     growing = values[values > 0]
@@ -210,7 +210,7 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
     return {"images": len(x0), "k": k, **parts}
 
 
-def exception_numbers(study: Study, rest: MaximalExponents) -> dict[str, Any]:
+def exception_numbers(study: Study, rest: LargestExponents) -> dict[str, Any]:
     """What the images do whose exponent at rest is not negative, one by one; nothing where the field stops them."""
     sample, answers = study.sample, study.answers
     stopped = getattr(study.model.field, "fade", None) is not None

@@ -11,7 +11,7 @@ ENOUGH = 0.005
 """Evaluations are enough when they, and every larger number tried, lose at most this much accuracy."""
 
 
-def enough(sweep: Numbers, classes: int) -> Verdict:
+def cost_verdict(sweep: Numbers, classes: int) -> Verdict:
     """How many evaluations are enough?"""
     question, own = "How many evaluations are enough?", sweep["own"]
     if own["finite"] < 1:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from odevit.analysis.lyapunov import by_class
-from odevit.analysis.settling import MaximalExponents, along_the_path
+from odevit.analysis.settling import LargestExponents, path_exponents
 from odevit.analysis.significance import Proportion, correlation
 from odevit.plotting import finish_figure, format_signed, make_figure
 from odevit.report.page import annotate
@@ -63,7 +63,7 @@ No correlation is given: it takes three or more classes that differ.
         return {"classes": draw_classes(classes)} if classes["classes"] else {}
 
 
-def class_numbers(maximal: MaximalExponents, answers: dict[str, Any]) -> dict[str, Any]:
+def class_numbers(maximal: LargestExponents, answers: dict[str, Any]) -> dict[str, Any]:
     """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
     rows = [
@@ -89,7 +89,7 @@ def token_numbers(study: Study) -> dict[str, Any]:
         if tokens.start == tokens.stop:
             continue
         starts = (chunk["x0"] for chunk in study.sample.first(study.sizes.groups))
-        path = along_the_path(field, study.solver_config, starts, tokens, seed=study.seed)
+        path = path_exponents(field, study.solver_config, starts, tokens, seed=study.seed)
         numbers[name] = {
             "images": len(path.values),
             "mean": path.mean,

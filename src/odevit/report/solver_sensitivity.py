@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from odevit.analysis.significance import CERTAIN, Proportion, paired_error
+from odevit.analysis.significance import SIGMAS, Proportion, paired_error
 from odevit.analysis.sweep import (
     Outcome,
     accurate_config,
@@ -22,7 +22,7 @@ from odevit.analysis.sweep import (
 )
 from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish_figure, format_signed, make_figure
-from odevit.report.cost import ENOUGH, enough
+from odevit.report.cost import ENOUGH, cost_verdict
 from odevit.report.page import annotate, mark_horizon, number, percent, span, words
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, path_configs
@@ -42,9 +42,9 @@ class SolverSensitivity(Section):
     order = 40
     thresholds = (
         "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
-        f"{100 * SAME_ACCURACY:.0f} point or {CERTAIN:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
+        f"{100 * SAME_ACCURACY:.0f} point or {SIGMAS:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
         f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
-        f"{CERTAIN:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
+        f"{SIGMAS:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
         f"slightly. Where nothing but those standard errors excuses more than {100 * OTHER_ACCURACY:.0f} points, there "
         "are too few images to say.",
         f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
@@ -81,7 +81,7 @@ images.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
-        longest = {name: study.limits.longest(name) for name in sorted(SOLVERS)}
+        longest = {name: study.limits.max_step(name) for name in sorted(SOLVERS)}
         return {"limits": {**vars(study.limits), "longest": longest}, "sweep": sweep_numbers(study)}
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
@@ -93,7 +93,7 @@ images.{% endcall %}
         }
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
-        return [depends(numbers["sweep"]), enough(numbers["sweep"], numbers["data"]["classes"])]
+        return [depends(numbers["sweep"]), cost_verdict(numbers["sweep"], numbers["data"]["classes"])]
 
 
 def sweep_numbers(study: Study) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
     own, few = seen[solver_config], study.sizes.solvers
     both = sweep(model, sample.first(study.sizes.accurate), [solver_config, accurate_config(solver_config)])
     coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
-    steps = limits.marked([seen[other] for other in step_configs(solver_config)])
+    steps = limits.mark_stable([seen[other] for other in step_configs(solver_config)])
     horizons = [seen[other] for other in horizon_configs(solver_config)]
-    solvers = limits.marked(sweep(model, sample.first(few), [solver_config, *solver_configs(solver_config)]))
+    solvers = limits.mark_stable(sweep(model, sample.first(few), [solver_config, *solver_configs(solver_config)]))
 
     def fair(outcome: Outcome) -> bool:
         # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
@@ -133,7 +133,7 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
             "difference": accurate.top1 - coarse.top1,
             "error": paired_error(accurate.right, coarse.right),
         },
-        "grid": limits.marked(sweep(model, sample.first(few), grid_configs(solver_config))),
+        "grid": limits.mark_stable(sweep(model, sample.first(few), grid_configs(solver_config))),
         "spreads": {
             "steps": spread(
                 [outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.solver_config.steps <= MOST]
@@ -184,7 +184,7 @@ def depends(sweep: Numbers) -> Verdict:
         for name, group in spreads.items()
     ]
     accurate = sweep["accurate"]
-    keeps = accurate["difference"] >= -max(SAME_ACCURACY, CERTAIN * accurate["error"])
+    keeps = accurate["difference"] >= -max(SAME_ACCURACY, SIGMAS * accurate["error"])
     sentences.append(
         f"A solver that is more accurate than the one it was trained with ({accurate['solver']}, "
         f"{accurate['nfe']:.0f} evaluations) {'keeps' if keeps else 'loses'} its accuracy: "
@@ -323,7 +323,7 @@ def _points(group: Numbers, form: str = ".2f") -> str:
 
 
 def _judge(group: Numbers) -> str:
-    noise = CERTAIN * group["error"]
+    noise = SIGMAS * group["error"]
     if group["agreement"] < OTHER_ANSWERS or group["difference"] > max(OTHER_ACCURACY, noise):
         return "yes"
     if group["difference"] > max(SAME_ACCURACY, noise) or group["agreement"] < SAME_ANSWERS:

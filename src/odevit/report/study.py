@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odevit.analysis.limits import StabilityLimits, measure_limits, measure_limits_along_path, strictest
-from odevit.analysis.settling import FAR, MaximalExponents, measure_exponents
+from odevit.analysis.limits import StabilityLimits, combine_limits, measure_limits, measure_limits_along_path
+from odevit.analysis.settling import FAR, LargestExponents, measure_exponents
 from odevit.analysis.significance import Proportion
 from odevit.analysis.sweep import Outcome, horizon_configs, step_configs, sweep
 from odevit.core.image_model import ImageModel
@@ -252,10 +252,10 @@ class Study:
         if there is not None and (since == math.inf or getattr(field, "fade", None) is not None):
             return there
         rest = measure_limits(field, self.forward_cache.rest[0][: len(x0)], x0, max(self.solver_config.horizon, since))
-        return rest if there is None else strictest([there, rest])
+        return rest if there is None else combine_limits([there, rest])
 
     @cached_property
-    def exponents(self) -> tuple[MaximalExponents, MaximalExponents]:
+    def exponents(self) -> tuple[LargestExponents, LargestExponents]:
         """lambda_1 of all images, along the path and at rest."""
         starts = (chunk["x0"] for chunk in self.sample.chunks)
         return measure_exponents(self.model.field, self.solver_config, starts, self.forward_cache.rest, seed=self.seed)

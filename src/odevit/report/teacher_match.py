@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from odevit.analysis.significance import Proportion, median, paired_error, quantiles, ranking, side_of_chance
+from odevit.analysis.significance import Proportion, mann_whitney, median, paired_error, quantiles, significant_side
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
@@ -216,7 +216,7 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
             for name, gaps in company.distances.items()
         },
         "norms": norms[-1],
-        "right_has_larger_norm": ranking(norms[-1][groups == 0], norms[-1][groups != 0]),
+        "right_has_larger_norm": mann_whitney(norms[-1][groups == 0], norms[-1][groups != 0]),
         "paths": path_numbers(study, teacher),
     }
 
@@ -250,9 +250,9 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
     are, at the last layer, and under `by_layer` at every one.
     """
     last, right = distances[-1], groups == 0
-    nearer = [ranking(layer[~right], layer[right]) for layer in distances]
-    sides = [side_of_chance(layer) for layer in nearer if layer is not None]
-    disagreement = ranking(last[~agreed], last[agreed])
+    nearer = [mann_whitney(layer[~right], layer[right]) for layer in distances]
+    sides = [significant_side(layer) for layer in nearer if layer is not None]
+    disagreement = mann_whitney(last[~agreed], last[agreed])
     return {
         "distances": last,
         "by_layer": {**layer_bands(distances, still), "right_is_nearer": nearer},
@@ -346,7 +346,7 @@ def _nearer(teacher: Numbers) -> str:
     absolute, relative = teacher["right_is_nearer"], teacher["relative"]["right_is_nearer"]
     return (
         "Is it nearer at the last layer where both are right, as the paper claims? "
-        f"By |x − h|: {answers[side_of_chance(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
-        f"image with another). By |x − h| / |h|: {answers[side_of_chance(relative)]} ({relative['value']:.0%}). "
+        f"By |x − h|: {answers[significant_side(absolute)]} (nearer in {absolute['value']:.0%} of all pairs of such an "
+        f"image with another). By |x − h| / |h|: {answers[significant_side(relative)]} ({relative['value']:.0%}). "
         f"Chance gives 50% ± {100 * absolute['error']:.1f}."
     )
