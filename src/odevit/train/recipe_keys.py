@@ -62,13 +62,11 @@ def current_recipe(content: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in _flat(content).items():
         if key in REMOVED and value == REMOVED[key]:
             continue
-        if key.startswith("phases.") and value is None:  # a phase follows the common objective there
-            continue
         *groups, name = current_key(key).split(".")
         inner = result
         for group in groups:
             inner = inner.setdefault(group, {})
-        if value is not None or groups[:1] != ["phases"]:  # a phase without a value has that of the objective
+        if value is not None or groups[:1] != ["phases"]:  # None in a phase: the value of the common objective
             inner[name] = value
     return result
 
