@@ -72,6 +72,13 @@ def images(batch=2, size=SIZE):
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
+def teacher_path(student, pixels, *, save="all", solver=None, steps=None, horizon=None):
+    """The trajectory of images in the teacher's tokens."""
+    solver_config = student.depth.resolve(solver, steps, horizon)
+    x0 = student.embed(pixels)
+    return student.encoder.decode_solution(student.follow(x0, solver_config, save=save), student.dtype)
+
+
 def answers(output):
     """The tensors of an output, by name."""
     if isinstance(output, torch.Tensor):

@@ -38,7 +38,7 @@ def test_a_training_step_moves_them(name):
     assert (registers.grad.abs().sum(dim=(0, 2)) > 0).all(), "every one of them"
     optimiser.step()
     assert not torch.equal(registers, before)
-    assert torch.equal(network.student.output(network.teacher.states(pixels)[-1]).logits, answer)
+    assert torch.equal(network.student.teacher_readout(network.teacher.states(pixels)[-1]).logits, answer)
 
 
 def test_forced_stretches_begin_with_the_learned_registers():

@@ -89,7 +89,7 @@ def test_a_teacher_is_a_frozen_copy():
 def test_a_forced_trajectory_gives_the_logits_of_the_teacher():
     model, pixels = make("vit-classifier"), images()
     teacher, student = Teacher(model), get_ode_model(model, steps=3)
-    assert torch.equal(student.output(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
+    assert torch.equal(student.teacher_readout(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dino", "clip-projection", "odevit"])

@@ -10,7 +10,7 @@ from odevit.core.solve import solve
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.tokens import PrefixLayout, TokenLayout
-from tests.zoo import ZOO, answers, images, make
+from tests.zoo import ZOO, answers, images, make, teacher_path
 
 SMALL = {"steps": 3, "horizon": 3.0}
 OWN = 4
@@ -26,11 +26,11 @@ def test_without_registers_nothing_has_changed(tmp_path):
     assert torch.equal(following, torch.rand(1))
     assert "registers" not in dict(student.encoder.named_parameters())
     pixels = images()
-    x0 = student.tokens(pixels)
+    x0 = student.teacher_embed(pixels)
     plain = solve(student.field, x0, solver="lie_trotter", steps=3, t1=3.0).state
     assert torch.equal(student.encoder.encode_tokens(x0), x0)
-    assert torch.equal(student.states(pixels).state, plain)
-    assert torch.equal(named.states(pixels).state, plain)
+    assert torch.equal(teacher_path(student, pixels).state, plain)
+    assert torch.equal(teacher_path(named, pixels).state, plain)
     assert student.layout() == student.teacher_layout()
 
     student.save_pretrained(tmp_path)
@@ -46,11 +46,15 @@ def test_nobody_outside_sees_them(name):
     original, pixels = make(name).requires_grad_(False), images()
     teacher, student = Teacher(original), get_ode_model(original, registers=OWN, **SMALL)
     told = teacher.states(pixels)
-    assert torch.equal(student.tokens(pixels), told[0])
-    assert [state.shape for state in student.states(pixels).states] == [state.shape for state in told]
+    assert torch.equal(student.teacher_embed(pixels), told[0])
+    assert [state.shape for state in teacher_path(student, pixels).states] == [state.shape for state in told]
     assert student.teacher_layout(*pixels.shape[-2:]) == teacher.layout(pixels)
     with torch.no_grad():
-        read, expected, own = answers(student.output(told[-1])), answers(original(pixels)), answers(student(pixels))
+        read, expected, own = (
+            answers(student.teacher_readout(told[-1])),
+            answers(original(pixels)),
+            answers(student(pixels)),
+        )
     assert {key: value.shape for key, value in own.items()} == {key: value.shape for key, value in expected.items()}
     for key, value in expected.items():
         assert torch.equal(read[key], value), key
@@ -68,7 +72,7 @@ def test_saved_and_loaded(name, width, tmp_path):
     again = OdeStudent.from_pretrained(tmp_path)
     assert again.config.registers == OWN
     assert torch.equal(again.encoder.registers, student.encoder.registers)
-    assert torch.equal(again.states(pixels).state, student.states(pixels).state)
+    assert torch.equal(teacher_path(again, pixels).state, teacher_path(student, pixels).state)
     plain = get_ode_model(make(name), hidden_size=width, **SMALL)
     assert sum(p.numel() for p in student.parameters()) - sum(p.numel() for p in plain.parameters()) == OWN * width
 
@@ -89,7 +93,7 @@ def test_the_answer_depends_on_them_but_not_on_their_order():
 def test_the_layout_inside_names_them(name):
     student, pixels = get_ode_model(make(name), registers=OWN, **SMALL), images()
     outside, inside = student.teacher_layout(*pixels.shape[-2:]), student.layout(*pixels.shape[-2:])
-    state = student.encoder.encode_tokens(student.tokens(pixels))
+    state = student.encoder.encode_tokens(student.teacher_embed(pixels))
     assert len(inside) == state.shape[1] == len(outside) + OWN
     assert (inside.cls, inside.patches) == (outside.cls, outside.patches)
     place = inside.appended if isinstance(inside, PrefixLayout) else inside.registers
@@ -108,8 +112,8 @@ def test_two_kinds_of_registers_stand_on_both_sides_of_the_patches():
 def test_with_positions_on_a_larger_image():
     student = get_ode_model(make("dinov3"), registers=OWN, **SMALL)
     pixels = images(size=24)
-    assert student.states(pixels).state.shape == (2, 39, 32)
-    x0 = student.tokens(pixels)
+    assert teacher_path(student, pixels).state.shape == (2, 39, 32)
+    x0 = student.teacher_embed(pixels)
     added = student.encoder.encode_tokens(x0)[:, :39] - x0
     assert torch.equal(added[:, :3], torch.zeros(2, 3, 32)), "positions are of the patches alone"
 

@@ -15,7 +15,7 @@ from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.tokens import PrefixLayout
 from tests.tiny import tiny_model
-from tests.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, through_a_folder
+from tests.zoo import PREFIX, SIZE, ZOO, LikeTimm, answers, images, make, teacher_path, through_a_folder
 
 SMALL = {"steps": 3, "horizon": 3.0}
 
@@ -62,7 +62,7 @@ def test_the_whole_way(name, tmp_path):
     states = teacher.states(pixels)
     student.train()
     optimiser = torch.optim.SGD([value for value in student.parameters() if value.requires_grad], lr=0.1)
-    trajectory = student.states(pixels)
+    trajectory = teacher_path(student, pixels)
     loss = sum((x - h).square().mean() for x, h in zip(trajectory.states, states, strict=True))
     loss.backward()
     assert {key for key, value in student.named_parameters() if value.grad is not None} == trainable
@@ -96,11 +96,11 @@ def test_readout_of_the_original_last_state_is_the_original_output(name):
     teacher, student = Teacher(original), get_ode_model(original, **SMALL)
     states = teacher.states(pixels)
     with torch.no_grad():
-        read, expected = answers(student.output(states[-1])), answers(original(pixels))
+        read, expected = answers(student.teacher_readout(states[-1])), answers(original(pixels))
     assert_equal(read, expected)
-    assert torch.equal(student.tokens(pixels), states[0])
+    assert torch.equal(student.teacher_embed(pixels), states[0])
     state = states[-1].clone().requires_grad_()
-    next(iter(answers(student.output(state)).values())).square().sum().backward()
+    next(iter(answers(student.teacher_readout(state)).values())).square().sum().backward()
     assert state.grad.abs().sum() > 0
 
 
@@ -109,7 +109,7 @@ def test_the_layout_names_the_tokens(name):
     original, pixels = make(name), images()
     student = get_ode_model(original, **SMALL)
     layout = student.teacher_layout(*pixels.shape[-2:])
-    assert len(layout) == student.tokens(pixels).shape[1]
+    assert len(layout) == student.teacher_embed(pixels).shape[1]
     assert layout.grid == (4, 4)
     if name.startswith("odevit"):
         assert (layout.patches, layout.registers) == (slice(1, 17), slice(17, 19))
@@ -120,7 +120,7 @@ def test_the_layout_names_the_tokens(name):
     assert layout.cls == slice(0, min(1, prefix))
     assert layout.registers == slice(layout.cls.stop, prefix)
     # The patches are those tokens that change with the image.
-    moved = (student.tokens(pixels) - student.tokens(pixels + 1.0)).abs().sum(dim=(0, 2)) > 0
+    moved = (student.teacher_embed(pixels) - student.teacher_embed(pixels + 1.0)).abs().sum(dim=(0, 2)) > 0
     if name.startswith("clip"):  # its norm stands before the blocks, token by token
         assert moved[layout.patches].all()
     assert moved.nonzero().flatten().tolist() == list(range(prefix, prefix + 16))
@@ -145,11 +145,11 @@ def test_registers_of_a_larger_image():
     student = get_ode_model(make("dinov3"), **SMALL)
     pixels = images(size=24)
     assert student.teacher_layout(*pixels.shape[-2:]) == PrefixLayout(True, (6, 6), 2)
-    assert student.states(pixels).state.shape == (2, 39, 32)  # positions of a larger grid, rotary ones
+    assert teacher_path(student, pixels).state.shape == (2, 39, 32)  # positions of a larger grid, rotary ones
     learned = get_ode_model(make("dinov3"), rope_theta=0.0, **SMALL)
-    assert learned.states(pixels).state.shape == (2, 39, 32)  # and stretched ones
+    assert teacher_path(learned, pixels).state.shape == (2, 39, 32)  # and stretched ones
     with pytest.raises(ValueError, match=r"24 patches, .* grid of 4x4"):
-        student.states(torch.randn(1, 3, 16, 24))
+        teacher_path(student, torch.randn(1, 3, 16, 24))
 
 
 def test_positions_are_there_where_attention_has_them_otherwise():
@@ -158,7 +158,7 @@ def test_positions_are_there_where_attention_has_them_otherwise():
     assert get_ode_model(make("vit"), **SMALL).encoder.positions is None
     assert get_ode_model(make("siglip"), positions=True, **SMALL).encoder.positions.shape == (1, 16, 32)
     student = get_ode_model(make("dinov3"), rope_theta=0.0, **SMALL)
-    x0 = student.tokens(images())
+    x0 = student.teacher_embed(images())
     added = student.encoder.encode_tokens(x0) - x0
     assert torch.equal(added[:, :3], torch.zeros(2, 3, 32))
     torch.testing.assert_close(added[0, 3:], student.encoder.positions[0], atol=1e-5, rtol=0)
@@ -170,7 +170,7 @@ def test_another_width(name, width, tmp_path):
     original, pixels = make(name), images()
     student = get_ode_model(original, hidden_size=width, **SMALL)
     assert student.field.attention.dim == width
-    solution = student.states(pixels)
+    solution = teacher_path(student, pixels)
     assert solution.state.shape == (2, len(student.teacher_layout()), 32)
     assert len(solution.states) == 4
     answer = next(iter(answers(student(pixels)).values()))
@@ -185,7 +185,7 @@ def test_another_width(name, width, tmp_path):
         )
     student.save_pretrained(tmp_path)
     again = OdeStudent.from_pretrained(tmp_path)
-    assert torch.equal(again.states(pixels).state, student.states(pixels).state)
+    assert torch.equal(teacher_path(again, pixels).state, teacher_path(student, pixels).state)
 
 
 @pytest.mark.parametrize("tuples", [False, True])
@@ -194,7 +194,7 @@ def test_a_model_found_by_its_structure(tuples, tmp_path):
     student = get_ode_model(original, **SMALL)
     assert student.vit_spec.as_tuple is tuples
     assert student(pixels).shape == (2, 5)
-    assert torch.equal(student.output(Teacher(original).states(pixels)[-1]), original(pixels))
+    assert torch.equal(student.teacher_readout(Teacher(original).states(pixels)[-1]), original(pixels))
     student.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"pass OdeStudent.from_pretrained"):
         OdeStudent.from_pretrained(tmp_path)
@@ -211,7 +211,7 @@ def test_timm(tmp_path):
     pixels = images(size=32)
     student = get_ode_model(original, **SMALL)
     teacher = Teacher(original)
-    assert torch.equal(student.output(teacher.states(pixels)[-1]), original(pixels))
+    assert torch.equal(student.teacher_readout(teacher.states(pixels)[-1]), original(pixels))
     averaged = get_ode_model(original, init="average", **SMALL)
     mean = torch.stack([block.attn.qkv.weight[:192] for block in original.blocks]).mean(0)
     torch.testing.assert_close(averaged.field.attention.q_proj.weight, mean)
@@ -222,19 +222,19 @@ def test_timm(tmp_path):
 
 def test_the_call_says_how_to_integrate():
     student, pixels = get_ode_model(make("vit-classifier"), **SMALL), images()
-    fine = student.states(pixels, steps=7, horizon=2.0, solver="heun")
+    fine = teacher_path(student, pixels, steps=7, horizon=2.0, solver="heun")
     assert (fine.time, fine.stats.steps, fine.stats.nfe, len(fine.states)) == (2.0, 7, 14, 8)
     output = student(pixels, steps=7, horizon=2.0, solver="heun", output_hidden_states=True, output_attentions=True)
     # Maps that are asked for are written out, which rounds otherwise than fused attention.
-    torch.testing.assert_close(output.logits, student.output(fine.state).logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.logits, student.teacher_readout(fine.state).logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(output.hidden_states, fine.states, atol=1e-5, rtol=0)
     assert [each.shape for each in output.attentions] == [(2, 4, 17, 17)] * 14
     assert student(pixels).hidden_states is None
     labels = torch.tensor([0, 1])
     expected = nn.functional.cross_entropy(student(pixels).logits, labels)
     torch.testing.assert_close(student(pixels, labels=labels).loss, expected)
-    assert student.states(pixels, save=SaveAt((3,), detach=True)).states[0].grad_fn is None
-    assert len(student.states(pixels, save=None).states) == 0
+    assert teacher_path(student, pixels, save=SaveAt((3,), detach=True)).states[0].grad_fn is None
+    assert len(teacher_path(student, pixels, save=None).states) == 0
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dinov3", "odevit-options"])
@@ -254,9 +254,9 @@ def test_nothing_stays_behind_when_something_fails():
     student = get_ode_model(make("vit"), **SMALL)
     parts = [id(module) for module in student.modules()]
     with pytest.raises(ValueError, match="image size"):
-        student.tokens(images(size=20))
+        student.teacher_embed(images(size=20))
     with pytest.raises(ValueError, match=r"the state has the shape \(2, 17, 31\); expected \[batch, token, 32\]"):
-        student.output(torch.zeros(2, 17, 31))
+        student.teacher_readout(torch.zeros(2, 17, 31))
     assert parts == [id(module) for module in student.modules()]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in student.modules())
 
@@ -283,7 +283,7 @@ def test_checkpointing_gives_the_same_gradients():
     for switch in (student.gradient_checkpointing_disable, student.gradient_checkpointing_enable):
         switch()
         student.zero_grad()
-        student.states(pixels).state.square().mean().backward()
+        teacher_path(student, pixels).state.square().mean().backward()
         found.append(student.field.attention.q_proj.weight.grad.clone())
     torch.testing.assert_close(*found)
 
@@ -336,7 +336,7 @@ def test_the_folder_of_a_student(tmp_path):
     again.save_pretrained(tmp_path / "b")
     for name in sorted(files):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert again.original_parameters == student.original_parameters
+    assert again.config.original_parameters == student.config.original_parameters
     with pytest.raises(ValueError, match="holds no original blocks; pass OdeStudent"):
         again.unload()
 
@@ -408,12 +408,12 @@ def test_a_student_stops_by_itself(name, width):
     student = get_ode_model(make(name), hidden_size=width, num_attention_heads=4, **RESTING).eval()
     pixels = images()
     with torch.no_grad():
-        path = student.states(pixels)
+        path = teacher_path(student, pixels)
         answer = student(pixels, stop="kl:0.001")
         steps = (answer.trajectory.stop_times / 0.75).round().long()
         assert steps.min() < 12
         stopped = torch.stack([path.states[n][i] for i, n in enumerate(steps.tolist())])
-        torch.testing.assert_close(answer.logits, student.output(stopped).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(answer.logits, student.teacher_readout(stopped).logits, rtol=1e-4, atol=1e-5)
         logits, solution = student.ask(pixels, stop="kl:0.001")
         torch.testing.assert_close(logits, answer.logits)
         assert torch.equal(solution.stop_times, answer.trajectory.stop_times)

@@ -13,7 +13,7 @@ from odevit.surgery.weight_init import blend_weights, knot_times
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField
 from tests.tiny import tiny_model
-from tests.zoo import TINY, WIDE, ZOO, LikeTimm, answers, images, make
+from tests.zoo import TINY, WIDE, ZOO, LikeTimm, answers, images, make, teacher_path
 
 TWELVE = {"num_hidden_layers": 12}
 DEEP = {
@@ -58,7 +58,7 @@ def test_a_constant_knot_for_every_block_is_the_teacher(name):
     student = exact_student(model)
     assert student.config.init == "average"
     with torch.no_grad():
-        for x, h in zip(student.states(pixels).states, Teacher(model).states(pixels), strict=True):
+        for x, h in zip(teacher_path(student, pixels).states, Teacher(model).states(pixels), strict=True):
             assert_near(x, h)
         for key, value in answers(model(pixels)).items():
             assert_near(answers(student(pixels))[key], value)
@@ -85,7 +85,7 @@ def test_a_teacher_in_half_precision_is_copied_exactly_and_silently():
     for own, other in zip(student.field.parameters(), exact.field.parameters(), strict=True):
         assert own.dtype == torch.float32
         assert torch.equal(own, other)
-    assert_near(exact.states(pixels).state.detach(), Teacher(model.float()).states(pixels)[-1])
+    assert_near(teacher_path(exact, pixels).state.detach(), Teacher(model.float()).states(pixels)[-1])
 
 
 def test_options_of_an_attention_are_the_teachers():
@@ -102,7 +102,7 @@ def test_options_of_an_attention_are_the_teachers():
 def test_a_layer_scale_may_stay_a_factor():
     model, pixels = teacher_of("dinov2"), images()
     student = exact_student(model, residual_scale=1.0)
-    assert_near(student.states(pixels).state.detach(), Teacher(model).states(pixels)[-1])
+    assert_near(teacher_path(student, pixels).state.detach(), Teacher(model).states(pixels)[-1])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_low_ranks_start_as_the_nearest_to_what_the_mean_misses():
         errors.append(error.item())
     assert errors[0] > errors[1] > errors[2]
     pixels = images()
-    assert_near(student.states(pixels).state.detach(), Teacher(model).states(pixels)[-1])  # of full rank
+    assert_near(teacher_path(student, pixels).state.detach(), Teacher(model).states(pixels)[-1])  # of full rank
 
 
 def test_vectors_are_blended_at_their_own_knots():

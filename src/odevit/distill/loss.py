@@ -89,12 +89,14 @@ class Distillation(DistillationModule):
         states: tuple[Tokens, ...] = ()
         # Forced alone, nothing has to go the whole way.
         if not teacher_forcing or held or goal.needs_attentions or goal.weights or self._asks_for_answers:
-            solution = self.student.follow_teacher_tokens(
-                target.states[0],
+            encoder, start = self.student.encoder, target.states[0]
+            solution = self.student.follow(
+                encoder.encode_tokens(start),
                 solver_config,
                 save=SaveAt((*meetings, *held), attentions=goal.needs_attentions),
                 penalties=goal.penalties,
             )
+            solution = encoder.decode_solution(solution, start.dtype)
             states = solution.states
             others |= self._attention_parts(solution, target, meetings)
             others |= self._answer_parts(solution.state, target, labels)
@@ -178,7 +180,7 @@ class Distillation(DistillationModule):
         if not self._asks_for_answers:
             return {}
         with capture_head_inputs(self._heads) as ours:
-            logits = parse_output(self.student.model, self.student.output(state)).logits
+            logits = parse_output(self.student.model, self.student.teacher_readout(state)).logits
         if logits is None or (target.logits is None and goal.logits > 0):
             raise ValueError(
                 "the teacher has no head that gives logits; set objective.logits=0 and objective.cross_entropy=0, or "
@@ -187,7 +189,7 @@ class Distillation(DistillationModule):
         parts = {}
         if goal.pooled > 0:
             with torch.no_grad(), capture_head_inputs(self._heads) as theirs:
-                self.student.output(target.states[-1])
+                self.student.teacher_readout(target.states[-1])
             parts["pooled"] = goal.pooled * pooled_matching(ours, theirs)["loss"]
         if goal.logits > 0 and target.logits is not None:
             parts["logits"] = goal.logits * logit_kl(logits, target.logits, goal.temperature)["loss"]

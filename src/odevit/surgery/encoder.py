@@ -1,8 +1,8 @@
-"""x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r]: one equation in the place of a list of blocks.
+"""x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r]: one equation in place of a list of blocks.
 
-The model around it is somebody else's and is called as it always was, so the way to integrate cannot be handed through
-its arguments. It waits in a variable of the calling thread instead: nothing in the model is exchanged for a call, and
-threads that call one student with different ways do not meet.
+The model around it is of another library, so solver, steps and horizon cannot be arguments of its `forward`. They are
+kept in a variable of the calling thread instead: a call changes nothing in the model, and threads can call one student
+with different solver settings.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ from odevit.time_varying.knots import KnottedField
 from odevit.tokens import TokenLayout, Tokens, with_registers
 
 BlockOverride = Callable[[Tokens], Solution]
-"""What is done with the tokens that arrive, in place of integrating them as configured."""
+"""Computes the trajectory of the tokens that arrive, in place of the encoder's own settings."""
 
 
 class OdeEncoder(nn.Module):
     """x(T) = Q z(T), dz/dt = f(z), z(0) = [P x(0) + p; r].
 
-    P and Q are there when the student's width is not the teacher's, the positions p and the registers r when the
-    configuration asks for them. Nothing outside sees the registers: they are appended on the way in and dropped on the
-    way out.
+    P and Q exist when the student's width is not the teacher's, the positions p and the registers r when the
+    configuration has them. The registers are appended on the way in and dropped on the way out.
 
     Args:
-        config: a resolved configuration: no None that stands for the teacher's value.
+        config: a resolved configuration, without a None that stands for the teacher's value.
         width: of the teacher's tokens.
-        layout: where the patches stand among the tokens; needed for positions only, learned or rotary.
+        layout: where the patches are among the tokens; only learned or rotary positions need it.
     """
 
     def __init__(self, config: OdeStudentConfig, width: int, layout: TokenLayout | None = None) -> None:
@@ -52,7 +51,7 @@ class OdeEncoder(nn.Module):
         self.out_proj: nn.Linear | None = None
         if dim != width:
             self.in_proj, self.out_proj = nn.Linear(width, dim), nn.Linear(dim, width)
-            # P is orthogonal and Q = P^T: a wider student begins with Q P = 1, a narrower one loses least.
+            # P is orthogonal and Q = P^T: a wider student starts with Q P = 1, a narrower one loses least.
             nn.init.orthogonal_(self.in_proj.weight)
             with torch.no_grad():
                 self.out_proj.weight.copy_(self.in_proj.weight.T)
@@ -62,7 +61,7 @@ class OdeEncoder(nn.Module):
         self.positions: nn.Parameter | None = None
         if config.positions:
             if layout is None:
-                raise ValueError("positions=True needs to know where the patches stand; pass the layout of the tokens")
+                raise ValueError("positions=True needs the layout of the tokens; pass layout=")
             self.positions = nn.Parameter(torch.empty(1, layout.num_patches, dim))
             nn.init.trunc_normal_(self.positions, std=0.02)
         self.registers: nn.Parameter | None = None
@@ -72,24 +71,20 @@ class OdeEncoder(nn.Module):
 
     @property
     def field(self) -> VectorField | KnottedField:
-        """f, shared by the whole way."""
+        """f, the same field at every step."""
         return cast("VectorField | KnottedField", self.depth.field)
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        """The trajectory that starts at the embedded image `x0`, in the teacher's width and with the teacher's tokens.
+        """The trajectory of the embedded image `x0`, in the teacher's tokens.
 
-        Attention maps that are asked for are those of the equation: the student's registers are their last rows and
-        columns. The readout of the request gets states in the teacher's width.
+        Attention maps are those of the field: the student's registers are their last rows and columns.
         """
-        readout = request.readout
-        inner = None if readout is None else lambda z: readout(self.decode_tokens(z))
-        depth = self.depth.as_depth(request.depth)
-        solution = depth(self.encode_tokens(x0), replace(request, readout=inner))
-        return replace(
-            solution,
-            state=self.decode_tokens(solution.state).to(x0.dtype),
-            states=tuple(self.decode_tokens(state).to(x0.dtype) for state in solution.states),
-        )
+        return self.decode_solution(self.depth(self.encode_tokens(x0), request), x0.dtype)
+
+    def decode_solution(self, solution: Solution, dtype: torch.dtype) -> Solution:
+        """The same trajectory in the teacher's tokens."""
+        state, *states = (self.decode_tokens(state).to(dtype) for state in (solution.state, *solution.states))
+        return replace(solution, state=state, states=tuple(states))
 
     def encode_tokens(self, x: Tokens) -> Tokens:
         """z = [P x + p; r]."""
@@ -109,58 +104,56 @@ class OdeEncoder(nn.Module):
 
     def _padded_positions(self, positions: Tensor, tokens: int) -> Tensor:
         """p for this many tokens: nothing for CLS and registers, interpolated for another number of patches."""
-        own = self.layout
-        assert own is not None
-        now = own.fitted(tokens)
-        if now.grid != own.grid:
-            positions = stretched(positions, own.grid, now.grid)
-        return F.pad(positions, (0, 0, now.patches.start, tokens - now.patches.stop))
+        assert self.layout is not None
+        layout = self.layout.fitted(tokens)
+        if layout.grid != self.layout.grid:
+            positions = stretched(positions, self.layout.grid, layout.grid)
+        return F.pad(positions, (0, 0, layout.patches.start, tokens - layout.patches.stop))
 
 
-class _Crossings(threading.local):
+class _Active(threading.local):
     encoder: OdeEncoder | None = None
-    crossing: BlockOverride | None = None
+    override: BlockOverride | None = None
 
 
-_CROSSINGS = _Crossings()
+_ACTIVE = _Active()
 
 
 @contextmanager
-def override_blocks(encoder: OdeEncoder, crossing: BlockOverride) -> Iterator[None]:
-    """Within this context, and this thread, tokens that arrive at the encoder's bridge go through `crossing`."""
-    before = _CROSSINGS.encoder, _CROSSINGS.crossing
-    _CROSSINGS.encoder, _CROSSINGS.crossing = encoder, crossing
+def override_blocks(encoder: OdeEncoder, override: BlockOverride) -> Iterator[None]:
+    """A context in which, in this thread, the model around `encoder` calls `override` in place of its blocks."""
+    before = _ACTIVE.encoder, _ACTIVE.override
+    _ACTIVE.encoder, _ACTIVE.override = encoder, override
     try:
         yield
     finally:
-        _CROSSINGS.encoder, _CROSSINGS.crossing = before
+        _ACTIVE.encoder, _ACTIVE.override = before
 
 
-def _crossing_of(encoder: OdeEncoder) -> BlockOverride | None:
-    return _CROSSINGS.crossing if _CROSSINGS.encoder is encoder else None
+def _override_of(encoder: OdeEncoder) -> BlockOverride | None:
+    return _ACTIVE.override if _ACTIVE.encoder is encoder else None
 
 
 class BlockBridge(nn.Module):
-    """Called like any of the blocks it replaces.
+    """Is called like any of the blocks that the equation replaces.
 
-    Whatever they are given beside the tokens (masks, rotary embeddings, flags) is accepted and has no meaning here.
+    Their other arguments (masks, rotary embeddings, flags) are accepted and ignored.
     """
 
     def __init__(self, encoder: OdeEncoder, as_tuple: bool) -> None:
         super().__init__()
-        # In a tuple, so that it is no part of this module: the student owns it.
+        # In a tuple, so that it is not registered as a submodule here: it is the student's.
         self.encoder = (encoder,)
         self.as_tuple = as_tuple
 
     def forward(self, hidden_states: Tokens, *_: Any, **__: Any) -> Tokens | tuple[Tokens]:
-        (encoder,) = self.encoder
-        crossing = _crossing_of(encoder)
-        state = (encoder(hidden_states) if crossing is None else crossing(hidden_states)).state
+        encoder = self.encoder[0]
+        state = (_override_of(encoder) or encoder)(hidden_states).state
         return (state,) if self.as_tuple else state
 
 
 class DepthBridge(Depth):
-    """Called like the depth of our own stacked model."""
+    """Is called like the depth of our own stacked model."""
 
     has_trajectory = True
 
@@ -169,9 +162,9 @@ class DepthBridge(Depth):
         self.encoder = (encoder,)
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        (encoder,) = self.encoder
-        crossing = _crossing_of(encoder)
-        return encoder(x0, request) if crossing is None else crossing(x0)
+        encoder = self.encoder[0]
+        override = _override_of(encoder)
+        return encoder(x0, request) if override is None else override(x0)
 
     def describe(self) -> str:
         return self.encoder[0].depth.describe()
