@@ -1,4 +1,4 @@
-"""name -> a model one can ask: a run, a student, or a bundled model."""
+"""name -> model: a run, a student, a ViT, or a bundled model."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ from odevit.hf.modeling_backbone import OdeViTBackbone
 from odevit.hf.processor import OdeViTImageProcessor, find_processor
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.modeling_student import OdeStudent
-from odevit.surgery.serialization import is_legacy_student, load_vit
+from odevit.surgery.serialization import load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit
 from odevit.surgery.vit_wrapper import ViTWrapper
 
 
 def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
-    """A classifier, a distilled student or somebody's ViT, in evaluation mode; a classifier in single precision.
+    """A classifier, a distilled student or a plain ViT, in evaluation mode; a classifier in single precision.
 
     Args:
         name: a run's folder, any folder that `save_pretrained` wrote, or the name of a bundled model. A ViT of
-            transformers, such as a teacher, can be asked and scored, but has no trajectory.
-        depth: another meaning of depth for the same weights: "ode", "equilibrium" or "tied" for a classifier that is
-            one of them.
+            transformers, such as a teacher, gives logits, but has no trajectory.
+        depth: another depth for the same weights: "ode", "equilibrium" or "tied" for a classifier that has one of
+            these.
     """
     bundled, folder = bundled_models(), Path(name)
     if not folder.exists():
         folder = bundled.get(str(name), folder)
-    legacy = is_legacy_student(folder)
-    if not legacy and not (folder / "config.json").is_file():
+    if not (folder / "config.json").is_file():
         problem = "holds no config.json" if folder.exists() else "is neither a folder nor a bundled model"
         raise ValueError(
             f"{str(name)!r} {problem}; expected the folder of a finished run, one that save_pretrained wrote, or a "
@@ -54,9 +53,9 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
         )
     model: Any
     with loading_errors(folder):
-        kind = OdeStudentConfig if legacy else _kind(folder)
+        kind = _config_class(folder)
         if depth is not None:
-            _check_shared(folder, kind, depth)
+            _check_depth(folder, kind, depth)
         if kind is OdeStudentConfig:
             model = OdeStudent.from_pretrained(folder)
         elif kind is not OdeViTConfig:
@@ -77,40 +76,34 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
     return model.eval()
 
 
-def _check_shared(folder: Path, kind: type[Any], depth: str) -> None:
-    """Whether the model of a folder and another depth are meanings of one field; its depth says so itself."""
-    other = DEPTHS[depth]
-    if kind is not OdeViTConfig:
+def _check_depth(folder: Path, kind: type[Any], depth: str) -> None:
+    """Refuse a depth that cannot be used with the weights of a folder."""
+    if kind is OdeViTConfig:
+        config = OdeViTConfig.from_pretrained(folder)
+        with torch.device("meta"):  # only the names of its weights are needed
+            problem = OdeViTModel(config).depth.other_problem(DEPTHS[depth])
+        found = f"a classifier with depth={config.depth!r}"
+    else:
         able = ", ".join(repr(name) for name, known in DEPTHS.items() if known.shares_field)
-        raise ValueError(
-            f"depth={depth!r} was asked of {folder}, which holds a {kind.__name__.removesuffix('Config')}; only these "
-            f"can take each other's place, in a classifier of odevit: {able}"
-        )
-    config = OdeViTConfig.from_pretrained(folder)
-    with torch.device("meta"):  # without numbers: what counts is whose weights there are
-        own = OdeViTModel(config).depth
-    if problem := own.other_problem(other):
-        raise ValueError(
-            f"depth={depth!r} was asked of {folder}, which holds a classifier with depth={config.depth!r}, {problem}"
-        )
+        problem = f"and only a classifier of odevit with one of these can have another depth: {able}"
+        found = f"a {kind.__name__.removesuffix('Config')}"
+    if problem:
+        raise ValueError(f"depth={depth!r} was asked of {folder}, which holds {found}, {problem}")
 
 
-def _kind(folder: Path) -> type[Any]:
+def _config_class(folder: Path) -> type[Any]:
     """The class of a folder's configuration."""
-    settings: Any = PreTrainedConfig.get_config_dict(folder)[0]
+    path, settings = folder / "config.json", PreTrainedConfig.get_config_dict(folder)[0]
     if not isinstance(settings, dict):
-        raise ValueError(
-            f"{folder / 'config.json'} holds a {type(settings).__name__}; expected names with their values"
-        )
-    name = settings.get("model_type")
-    # The code beside our weights would be asked for another one, which is not what is wrong.
-    if name not in CONFIG_MAPPING:
-        raise ValueError(f"{folder / 'config.json'} is of a {name!r}, which neither transformers nor odevit knows")
+        raise ValueError(f"{path} holds a {type(settings).__name__}; expected names with their values")
+    # For an unknown one AutoConfig would ask for trust_remote_code, which is not the problem.
+    if (name := settings.get("model_type")) not in CONFIG_MAPPING:
+        raise ValueError(f"{path} is of a {name!r}, which neither transformers nor odevit knows")
     return type(AutoConfig.from_pretrained(folder))
 
 
 def register_auto_classes() -> None:
-    """Enter the classes and the bundled models with transformers. Harmless when called twice."""
+    """Register the classes and the bundled models with transformers. It may be called twice."""
     register_bundled_names()
     for config in (OdeViTConfig, OdeStudentConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)

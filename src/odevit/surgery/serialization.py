@@ -1,14 +1,10 @@
-"""folder -> model, and model -> a description to build it from again: its class and its own configuration.
-
-Students that version 0.1 saved have their description in encoder.json, base.json and base/config.json.
-"""
+"""folder -> model, and model -> a description from which it can be built again: its class and configuration."""
 
 from __future__ import annotations
 
 import copy
 import importlib
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +15,18 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from odevit.core import modeling_odevit
 from odevit.errors import shortened
 from odevit.hf.checks import loading_errors, refuse_nan
-from odevit.hf.processor import find_processor, statistics_of
 from odevit.surgery.configuration_student import OdeStudentConfig
-from odevit.surgery.vit_spec import inspect_vit
-
-ENCODER = "encoder.json"
-AS_IT_WAS = {"activation": "gelu", "gated": False, "qk_norm": False, "rope_theta": 0.0, "init": "spectral"}
-"""What a field could not choose then."""
 
 
 def load_vit(source: str | Path) -> PreTrainedModel:
-    """The model of a folder or hub id, by the class that its config.json names, in evaluation mode.
+    """The model of a folder or hub id, of the class that its config.json names, in evaluation mode.
 
-    Weights that the checkpoint lacks are an error: a teacher must not be completed with random numbers.
+    Weights that the checkpoint lacks are an error, because they would be random numbers.
     """
     with loading_errors(source):
         config = AutoConfig.from_pretrained(source)
     names = list(config.architectures or ())
-    kind = next((known for name in names if (known := _known_class(name)) is not None), None)
+    kind = next((known for name in names if (known := _find_class(name)) is not None), None)
     if config.model_type == OdeStudentConfig.model_type:
         raise ValueError(
             f"{source} holds a distilled student, whose depth is an equation already; give the ViT that it was made "
@@ -49,7 +39,7 @@ def load_vit(source: str | Path) -> PreTrainedModel:
         )
     model, missing = _load(kind, source)
     if missing and all("pooler." in key for key in missing) and _accepts(kind, "add_pooling_layer"):
-        # DINO's checkpoints have no pooler, their config does not say so, and a random one would be a random answer.
+        # DINO's checkpoints have no pooler and their config does not say so; a pooler would have random weights.
         model, missing = _load(kind, source, add_pooling_layer=False)
     if missing:
         raise ValueError(
@@ -69,31 +59,31 @@ def _load(kind: type[PreTrainedModel], source: str | Path, **arguments: Any) -> 
 
 
 def describe(model: nn.Module) -> tuple[dict[str, Any], PreTrainedConfig | None]:
-    """What `rebuild` needs: library, class and arguments, and the configuration of a model of transformers."""
+    """The arguments of `rebuild`: library, class and arguments, and the configuration of a model of transformers."""
     kind, library = type(model), type(model).__module__.partition(".")[0]
     name, config, arguments = kind.__name__, None, {}
-    if isinstance(model, PreTrainedModel) and _known_class(name) is kind:
-        config = copy.deepcopy(model.config)  # a configuration around it would change its attention
-        # What the class takes beside its configuration, read off the model.
+    if isinstance(model, PreTrainedModel) and _find_class(name) is kind:
+        config = copy.deepcopy(model.config)  # the student's would change its attention
+        # The arguments of the class beside its configuration, as the model has them.
         masked = any(key.endswith("mask_token") for key, _ in model.named_parameters())
-        beside = {"add_pooling_layer": getattr(model, "pooler", None) is not None, "use_mask_token": masked}
-        arguments = {key: value for key, value in beside.items() if _accepts(kind, key)}
+        given = {"add_pooling_layer": getattr(model, "pooler", None) is not None, "use_mask_token": masked}
+        arguments = {key: value for key, value in given.items() if _accepts(kind, key)}
     elif library == "timm":
-        about: Any = getattr(model, "pretrained_cfg", None) or {}
-        name = about.get("architecture", "") if isinstance(about, dict) else getattr(about, "architecture", "")
-        remembered = {
+        cfg: Any = getattr(model, "pretrained_cfg", None) or {}
+        name = cfg.get("architecture", "") if isinstance(cfg, dict) else getattr(cfg, "architecture", "")
+        values = {
             "num_classes": getattr(model, "num_classes", None),
             "global_pool": getattr(model, "global_pool", None),
             "img_size": getattr(getattr(model, "patch_embed", None), "img_size", None),
         }
-        arguments = {key: value for key, value in remembered.items() if value is not None}
+        arguments = {key: value for key, value in values.items() if value is not None}
     return {"library": library, "class": str(name or ""), "arguments": arguments}, config
 
 
 def rebuild(base: dict[str, Any], config: PreTrainedConfig | None) -> nn.Module:
-    """A model with the architecture that `describe` wrote down, its weights random."""
+    """A model of the class that `describe` returned, with random weights."""
     name, arguments = base["class"], base["arguments"]
-    kind = _known_class(name)
+    kind = _find_class(name)
     if kind is not None and config is not None:
         return kind(config, **arguments)
     if base["library"] == "timm" and name:
@@ -107,28 +97,10 @@ def rebuild(base: dict[str, Any], config: PreTrainedConfig | None) -> nn.Module:
     )
 
 
-def _known_class(name: str) -> type[PreTrainedModel] | None:
+def _find_class(name: str) -> type[PreTrainedModel] | None:
     known = getattr(modeling_odevit, name, None) or getattr(transformers, name, None)
     return known if isinstance(known, type) and issubclass(known, PreTrainedModel) else None
 
 
 def _accepts(kind: type, argument: str) -> bool:
     return argument in inspect.signature(kind).parameters
-
-
-def is_legacy_student(folder: Path) -> bool:
-    """Whether a folder holds a student in the format of version 0.1."""
-    return (folder / ENCODER).is_file() and not (folder / "config.json").is_file()
-
-
-def legacy_config(folder: Path, original: nn.Module | None) -> OdeStudentConfig:
-    """What such a folder says of its student. The weights have the same names as today."""
-    equation = AS_IT_WAS | json.loads((folder / ENCODER).read_text())
-    equation.pop("odevit_version", None)
-    base = json.loads((folder / "base.json").read_text())
-    base_config = AutoConfig.from_pretrained(folder / "base") if (folder / "base").is_dir() else None
-    model = (rebuild(base, base_config) if original is None else original).eval()
-    processor = find_processor(folder, model)
-    statistics = None if processor is None else statistics_of(processor)
-    # The blocks that were replaced are counted in the rebuilt model, which still has them.
-    return OdeStudentConfig(**equation).resolve_for(model, inspect_vit(model), base, base_config, statistics)
