@@ -14,8 +14,8 @@ from odevit.hf.checks import refuse_nan
 from odevit.tokens import Logits, Pixels
 
 
-class _Logits(nn.Module):
-    """pixel_values -> logits, the way to integrate settled."""
+class _LogitsOf(nn.Module):
+    """pixel_values -> logits, with fixed solver, steps and horizon."""
 
     def __init__(self, model: nn.Module, solver_config: SolverConfig | None) -> None:
         super().__init__()
@@ -23,8 +23,7 @@ class _Logits(nn.Module):
         self.solver_config = solver_config
 
     def forward(self, pixel_values: Pixels) -> Logits:
-        output = self.model(pixel_values, solver_config=self.solver_config)
-        return output if isinstance(output, torch.Tensor) else output.logits
+        return self.model(pixel_values, solver_config=self.solver_config, return_dict=True).logits
 
 
 def export_program(
@@ -40,9 +39,10 @@ def export_program(
     refuse_nan(model, "the model")
     example = torch.zeros(2, model.config.num_channels, *model.image_size, device=next(model.parameters()).device)
     with torch.no_grad():
-        model.ask(example, solver_config)[1].require("the model does not integrate a grey image")
+        output = model(example, solver_config=solver_config, on_failure="ignore", return_dict=True)
+    output.trajectory.require("the model does not integrate a grey image")
     dynamic = {"pixel_values": {0: Dim("batch")}}
-    return torch.export.export(_Logits(model, solver_config).eval(), (example,), dynamic_shapes=dynamic)
+    return torch.export.export(_LogitsOf(model, solver_config).eval(), (example,), dynamic_shapes=dynamic)
 
 
 def export_onnx(
@@ -55,7 +55,7 @@ def export_onnx(
 ) -> None:
     """Write the model as one ONNX file: input `pixel_values`, output `logits`, any batch size."""
     try:
-        import onnxscript  # noqa: F401 (torch's exporter needs it and says so less plainly)
+        import onnxscript  # noqa: F401 (torch's exporter needs it, with a less clear error)
     except ImportError as error:
         raise ImportError("ONNX export needs onnx and onnxscript; pip install 'odevit[onnx]'") from error
     torch.onnx.export(

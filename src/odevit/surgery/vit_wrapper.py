@@ -1,4 +1,4 @@
-"""image -> h_0 -> block_1, ..., block_L -> head -> logits: a ViT that was not operated on, asked as any model is."""
+"""image -> h_0 -> block_1, ..., block_L -> head -> logits: a plain ViT with the interface of every model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from odevit.tokens import Logits, Pixels, Tokens
 
 
 class ViTWrapper(ImageModel):
-    """logits = head(block_L(... block_1(h_0))): what it answers and what that costs; it has no trajectory.
+    """logits = head(block_L(... block_1(h_0))): a classifier of transformers, without a trajectory.
 
     Args:
-        model: a classifier of transformers.
-        anatomy: of the model.
+        model: the classifier.
+        vit_spec: of the model.
         processor: its image processor, if it has one.
         statistics: of the pixels it is trained with, if it has none.
     """
@@ -57,35 +57,31 @@ class ViTWrapper(ImageModel):
         return self.processor or super().image_processor
 
     def forward(
-        self,
-        pixel_values: Pixels,
-        solver_config: SolverConfig | None = None,
-        return_dict: bool = False,
-        on_failure: str | None = None,
-        **options: Any,
-    ) -> Logits | OdeViTImageClassifierOutput:
-        """Its logits; with `return_dict`, an output whose `stats` count the blocks. It has no solver to set."""
-        logits, solution = self.ask(pixel_values, solver_config, **options)
-        return with_trajectory(OdeViTImageClassifierOutput(logits=logits), solution) if return_dict else logits
+        self, pixel_values: Pixels, *, return_dict: bool | None = None, on_failure: str | None = None, **options: Any
+    ) -> OdeViTImageClassifierOutput | tuple[Any, ...]:
+        """Its logits. The `stats` count the blocks; the trajectory has no states, and its final state is the logits."""
+        self.depth.check(**options)
+        logits = parse_output(self.model, self.model(pixel_values)).logits
+        assert logits is not None  # __init__ has checked that it has a head
+        stats = Stats(nfe=self.solver_config.steps, steps=self.solver_config.steps)
+        output = OdeViTImageClassifierOutput(logits=logits)
+        with_trajectory(output, Solution(logits, self.solver_config.horizon, stats))
+        return output if return_dict is None or return_dict else output.to_tuple()
 
     def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """Its logits. Nothing in between is watched: the answer itself stands for the last state."""
-        self.depth.check(solver_config=solver_config, **options)
-        logits = parse_output(self.model, self.model(pixels)).logits
-        assert logits is not None  # it has a head
-        return logits, Solution(
-            logits, self.solver_config.horizon, Stats(nfe=self.solver_config.steps, steps=self.solver_config.steps)
-        )
+        """To be removed with `ImageModel.ask`."""
+        output: Any = ViTWrapper.forward(self, pixels, solver_config=solver_config, **options)
+        return output.logits, output.trajectory
 
     def embed(self, *_: Any, **__: Any) -> NoReturn:
-        """Whatever a trajectory would be asked is refused, in the words of `field`."""
+        """Refused, as everything about a trajectory, with the error of `field`."""
         raise ValueError(f"not reached: {self.field}")
 
-    readout = readout_weights = layout = embed
+    follow = readout = readout_weights = layout = embed
 
 
 class BlockStack(Depth):
-    """h_l = block_l(h_{l-1}): the depth of somebody else's ViT, which can be counted, but not integrated."""
+    """h_l = block_l(h_{l-1}): the depth of a ViT of another library. Its blocks are counted, not integrated."""
 
     def __init__(self, count: int) -> None:
         super().__init__(NotImplemented, SolverConfig("lie_trotter", count, float(count)))
@@ -95,12 +91,12 @@ class BlockStack(Depth):
         return None
 
     def check(self, **given: object) -> None:
-        """Refuse whatever is asked of an equation."""
-        asked = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-        refuse("a ViT", [f"{words} was given, but {self.describe()} are no equation; leave it out" for words in asked])
+        """Refuse options that only an equation has."""
+        options = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        refuse("a ViT", (f"{name} was given, but {self.describe()} are no equation; leave it out" for name in options))
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        raise ValueError(f"{self.describe()} are asked for logits, not for states; call ask(pixels)")
+        raise ValueError(f"{self.describe()} have no trajectory; call the model with pixel values")
 
     def describe(self) -> str:
         return f"{self.solver_config.steps} blocks"
