@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -46,6 +47,17 @@ NAMES = {
 ARGUMENTS = {"way": "solver_config", "read": "readout"}
 """Old argument of a model's call -> new one."""
 
+STUDENT = {
+    "anatomy": "vit_spec",
+    "outer_layout": "teacher_layout",
+    "output": "teacher_readout",
+    "outside": "to_teacher_space",
+    "reading": "readout_weights",
+    "states": "follow",
+    "tokens": "teacher_embed",
+}
+"""Old attribute of an `OdeStudent` -> new one."""
+
 
 @HOOKS.register("renamed_arguments")
 def renamed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +67,18 @@ def renamed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
         _warn(f"the argument {name}", ARGUMENTS[name])
     return {ARGUMENTS[name]: value for name, value in given.items()}
+
+
+def renamed_in_student(student: Any, name: str) -> Any:
+    """What a student's `__getattr__` returns for an old attribute."""
+    _warn(f"OdeStudent.{name}", STUDENT[name])
+    return partial(_states, student) if name == "states" else getattr(student, STUDENT[name])
+
+
+def _states(student: Any, pixels: Any, *, save: Any = "all", **options: Any) -> Any:
+    """The trajectory of images in the teacher's tokens."""
+    output = student(pixels, save=save, on_failure="ignore", return_dict=True, **options)
+    return student.encoder.decode_solution(output.trajectory, student.dtype)
 
 
 def renamed_in_package(name: str) -> Any:

@@ -12,12 +12,14 @@ from safetensors import SafetensorError
 from torch import nn
 
 from odevit.bundled import bundled_or
+from odevit.core.base import HOOKS
 from odevit.errors import shortened
 from odevit.hf.processor import warn_stretching
 from odevit.hub import hub_access
 from odevit.time_varying.builder import other_knots
 
 
+@HOOKS.register("from_pretrained")
 def checked_from_pretrained(
     load: Callable[..., Any],
     source: Any,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from odevit.core.base import HOOKS
 from odevit.registry import Registry
 
 PRESETS: Registry[dict[str, Any]] = Registry("preset")
+HOOKS.register("preset")(PRESETS.__getitem__)
 
 # What all models of the paper share: 224 px in patches of 16, CLS, CenterNorm, Euler on the sum of attention and MLP,
 # a horizon of 12 "layers", no leak and no norm before the head. The released code runs "24" as 24 grid points, which
@@ -24,7 +26,7 @@ PAPER: dict[str, Any] = {
 }
 
 # Parameters as the models have them; the paper rounds, or counts only those that are trained.
-# tests/core/test_presets.py counts them again.
+# tests/hf/test_presets.py counts them again.
 PARAMETERS = {
     "paper-cifar10": 409_738,
     "paper-cifar100": 4_362_340,
@@ -43,8 +45,8 @@ PRESETS.register("paper-imagenet100")(WIDE)
 PRESETS.register("paper-distilled-base")({**WIDE, "mlp_ratio": 4.0, "num_register_tokens": 10})
 PRESETS.register("paper-distilled-small")({**WIDE, "num_register_tokens": 10})
 
-# Ours, which differ from the defaults of `OdeViTConfig` in their shapes alone: a bounded field with a leak comes to
-# rest, so that the answer does not hang on how it was integrated.
+# Ours differ from the defaults of `OdeViTConfig` only in their shapes: a bounded field with a leak converges to a fixed
+# point, so that the logits depend little on solver and steps.
 CONVOLUTIONAL = {"tokenizer": "conv", "use_cls_token": False, "num_labels": 10}
 PRESETS.register("tiny-conv")({**CONVOLUTIONAL, "tokenizer_channels": (56,), "pooling": "attention"})
 TINY = {**CONVOLUTIONAL, "hidden_size": 64, "mlp_ratio": 2.0, "pooling": "mean", "steps": 8, "horizon": 4.0}

@@ -22,6 +22,7 @@ from torch import nn
 from transformers import AutoImageProcessor, PreTrainedConfig, ViTImageProcessorPil
 from transformers.image_processing_utils import BaseImageProcessor
 
+from odevit.core.base import HOOKS
 from odevit.core.configuration_odevit import OdeViTConfig
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def square_processor(side: int, **options: Any) -> OdeViTImageProcessor:
     )
 
 
+@HOOKS.register("image_processor")
 def make_image_processor(config: Any) -> OdeViTImageProcessor:
     """The image processor of a model of ours, with its size and its pixel statistics. Needs no torchvision."""
     if not config.image_mean or not config.image_std:
@@ -128,6 +130,7 @@ def find_processor(source: str | Path, model: nn.Module, *, download: bool = Fal
     return _timm_processor(timm, tuple(own or timm["input_size"][-2:]))
 
 
+@HOOKS.register("save_processor")
 def save_processor(processor: BaseImageProcessor, folder: str | os.PathLike[str]) -> None:
     """Write a model's image processor into a folder, unless there is one of somebody else's, which stays.
 
@@ -240,6 +243,7 @@ def pixels_uint8(processor: BaseImageProcessor, picture: Image.Image, finer: int
     return np.asarray(made)
 
 
+@HOOKS.register("pixel_values")
 def pixel_values(processor: BaseImageProcessor, picture: Image.Image) -> Any:
     """float [1, channel, height, width]: what a model takes."""
     about: Any = processor

@@ -1,14 +1,15 @@
-"""config.json -> odevit: how transformers finds our classes when nobody has said `import odevit`.
+"""config.json -> odevit: how transformers finds our classes without `import odevit`.
 
-It has no entry points for plugins. What it has is `auto_map`, the names of classes in a Python file beside the weights,
-which it imports when asked with trust_remote_code=True. That file need not hold the code; it can import who has it.
+transformers has no entry points for plugins. It has `auto_map`, names of classes in a Python file beside the weights,
+which it imports with trust_remote_code=True. Our file does not contain the code; it imports it from odevit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
+
+from odevit.core.base import HOOKS
 
 MODULE = "odevit_classes"
 TEXT = '''\
@@ -27,11 +28,7 @@ __all__ = [
 '''
 
 
-def auto_map(classes: Mapping[str, str]) -> dict[str, str]:
-    """{"AutoConfig": "odevit_classes.OdeViTConfig", ...} for classes by the Auto class that asks for them."""
-    return {auto: f"{MODULE}.{name}" for auto, name in classes.items()}
-
-
+@HOOKS.register("write_remote_code")
 def write_code(folder: str | os.PathLike[str]) -> None:
-    """Put the file beside a config.json."""
+    """Write the file beside a config.json."""
     (Path(folder) / f"{MODULE}.py").write_text(TEXT)

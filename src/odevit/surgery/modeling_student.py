@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from odevit.core.output import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.pretrained_model import OdePreTrainedModel
 from odevit.core.solution import SaveAt, Solution, Stats, check_solution
 from odevit.core.solver_config import SolverConfig
+from odevit.deprecated import STUDENT, renamed_in_student
 from odevit.hf.checks import checked_from_pretrained
 from odevit.hf.processor import find_processor
 from odevit.solvers.early_exit import Stop
@@ -36,16 +36,6 @@ from odevit.time_varying.knots import KnottedField
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens, with_registers
 
 MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
-RENAMED = {
-    "anatomy": ("vit_spec", "vit_spec"),
-    "outer_layout": ("teacher_layout", "teacher_layout(height, width)"),
-    "output": ("teacher_readout", "teacher_readout(state)"),
-    "outside": ("to_teacher_space", "to_teacher_space(state)"),
-    "reading": ("readout_weights", "readout_weights(state)"),
-    "states": ("_teacher_states", "follow(student.embed(pixels), save='all'), then to_teacher_space(state)"),
-    "tokens": ("teacher_embed", "teacher_embed(pixels)"),
-}
-"""Names of release 0.2: the attribute that has their meaning now, and what to type instead."""
 
 
 class OdeStudent(OdePreTrainedModel, ImageModel):
@@ -96,12 +86,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
         return None
 
     def __getattr__(self, name: str) -> Any:
-        if name not in RENAMED:
-            return super().__getattr__(name)
-        attribute, instead = RENAMED[name]
-        message = f"OdeStudent.{name} is deprecated and goes with release 0.4; use student.{instead}"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return getattr(self, attribute)
+        return renamed_in_student(self, name) if name in STUDENT else super().__getattr__(name)
 
     # In the field's tokens, as for every model.
 
@@ -340,10 +325,6 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
         with override_blocks(self.encoder, override):
             # The frozen parts may be in half precision, and not every ViT casts its input.
             return self.model(pixels.to(self.dtype) if pixels.is_floating_point() else pixels, **kwargs)
-
-    def _teacher_states(self, pixels: Pixels, *, save: Any = "all", **options: Any) -> Solution:
-        """The trajectory of images in the teacher's tokens, as `states` gave it in release 0.2."""
-        return self.encoder.decode_solution(self(pixels, save=save, return_dict=True, **options).trajectory, self.dtype)
 
     def _logits(self, state: Tokens, size: tuple[int, int] | None, kwargs: dict[str, Any]) -> Logits:
         """The logits of a state in the teacher's tokens."""
