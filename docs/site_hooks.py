@@ -87,12 +87,12 @@ def api_page(folder: Path) -> str:
 def public_names(folder: Path) -> Iterator[tuple[str, str]]:
     """(module, name) of each public name of a folder.
 
-    Public is what the folder's __init__ defines or imports as `name as name`, what the package itself imports like
-    that, and what the examples of CONTRIBUTING.md import. A name is described in the folder that defines it.
+    Public is what the package or one of its folders imports as `name as name`, what the folder's __init__ defines, and
+    what the examples of CONTRIBUTING.md import. A name is described in the folder that defines it.
     """
-    prefix = f"odevit.{folder.name}."
-    found = dict.fromkeys([*reexported(folder / "__init__.py"), *reexported(PACKAGE / "__init__.py"), *in_examples()])
-    yield from ((module, name) for module, name in found if f"{module}.".startswith(prefix))
+    inits = [folder / "__init__.py", PACKAGE / "__init__.py", *sorted(PACKAGE.glob("*/__init__.py"))]
+    found = dict.fromkeys([pair for init in inits for pair in reexported(init)] + [*in_examples()])
+    yield from ((module, name) for module, name in found if f"{module}.".startswith(f"odevit.{folder.name}."))
     for node in ast.parse((folder / "__init__.py").read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             yield f"odevit.{folder.name}", node.name

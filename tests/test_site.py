@@ -102,6 +102,8 @@ def test_api_pages_describe_public_names(site, pages):
         "solvers": ["odevit.solvers.adaptive.Dopri5"],
         "analysis": ["odevit.analysis.lyapunov.maximal_exponent", "odevit.analysis.contraction.Radius.median"],
         "surgery": ["odevit.surgery.surgery.get_ode_model"],
+        "compare": ["odevit.compare.runner.compare"],
+        "explorer": ["odevit.explorer.film.explore", "odevit.explorer.server.serve"],
         "cli": ["odevit.cli.recipes.train", "odevit.cli.answering.predict"],
     }
     missing = {folder: {*names} - pages[site / "api" / f"{folder}.html"].anchors for folder, names in expected.items()}
