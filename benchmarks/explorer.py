@@ -24,8 +24,7 @@ import torch
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from odevit.explorer.explorer import Explorer
-from odevit.explorer.gradio_page import launch
-from odevit.explorer.server import free_port
+from odevit.explorer.server import free_port, launch
 from odevit.train.record import device_name, versions
 
 VISITS, INTEGRATIONS, MANY = 5, 20, 200
@@ -57,7 +56,7 @@ def integrated(browser: Browser, address: str) -> list[float]:
     """Milliseconds from another number of steps to the new pictures, as the page itself takes the time."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.goto(address)
-    expect(page.locator("[data-card=path] .told")).to_contain_text("Lyapunov", timeout=60_000)
+    expect(page.locator("[data-card=path] .xp-text")).to_contain_text("Lyapunov", timeout=60_000)
     trips = []
     page.locator("[data-key=steps]").focus()
     for n in range(INTEGRATIONS):
@@ -65,7 +64,7 @@ def integrated(browser: Browser, address: str) -> list[float]:
         page.keyboard.press("ArrowLeft" if n % 2 else "ArrowRight")
         expect(page.locator(".xp-nfe")).to_have_text("12" if n % 2 else "13", timeout=60_000)
         trips.append(float(page.locator(".xp-side").get_attribute("data-round-trip") or "nan"))
-        expect(page.locator("[data-card=path] .told")).to_contain_text("Lyapunov", timeout=60_000)
+        expect(page.locator("[data-card=path] .xp-text")).to_contain_text("Lyapunov", timeout=60_000)
     page.context.close()
     return trips
 
@@ -80,7 +79,7 @@ def alone(explorer: Explorer) -> dict[str, Any]:
             before = process.memory_info().rss
         explorer.perturb({**question, "row": n % 8, "column": 3})
         began = time.perf_counter()
-        explorer.look(question)
+        explorer.trace(question)
         times.append(1000 * (time.perf_counter() - began))
     gc.collect()
     grown = (process.memory_info().rss - before) / MEBIBYTE

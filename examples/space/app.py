@@ -1,7 +1,7 @@
 """The explorer as a Space: the page of `odevit serve`, on the host and port that Gradio is told by its surroundings."""
 
 from odevit.explorer.explorer import Explorer
-from odevit.explorer.gradio_page import launch
+from odevit.explorer.server import launch
 
 if __name__ == "__main__":
     launch(Explorer())

@@ -90,7 +90,7 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys.modules["odevit.report.analysis"], "Study", begin)
     monkeypatch.setattr(odevit.explorer.film, "write", begin)
     monkeypatch.setattr(odevit.compare.runner, "all_systems", lambda: {"vit": "", "attractor": ""})
-    monkeypatch.setattr(odevit.explorer.server, "begin", begin)
+    monkeypatch.setattr(odevit.explorer.server, "run_server", begin)
 
     def late(*_):
         raise AssertionError(f"no answer after {SECONDS} s")

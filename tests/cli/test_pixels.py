@@ -27,8 +27,7 @@ from transformers.image_utils import load_image
 from odevit import Teacher, cli, get_ode_model, load
 from odevit.distill.distill_task import distill_recipe
 from odevit.distill.distillation import compose_distillation
-from odevit.explorer import film
-from odevit.explorer.frame_data import view
+from odevit.explorer.traces import display_image, trace_ode
 from odevit.hf.processor import pixels_uint8
 from odevit.report.analysis import analyze
 from odevit.train.compose import compose_recipe
@@ -122,21 +121,24 @@ def check_everyone(folder, pictures, expected=None):
 
     model = load(folder)
     with watching() as seen:
-        stories = [film.tell(model, Image.open(file), file.stem) for file in files]
+        traces = [trace_ode(model, Image.open(file), file.stem) for file in files]
     # A film ends by showing the states to the head, which needs no pixels: the first are those that were integrated.
     close(torch.cat(seen).unique(dim=0), expected.unique(dim=0))
-    assert all(story.picture.size[0] == story.picture.size[1] for story in stories)
+    assert all(trace.image.size[0] == trace.image.size[1] for trace in traces)
 
 
 @pytest.mark.parametrize("kind", ["ours", "clip", "vit"])
 def test_a_film_shows_the_part_that_the_model_sees(kind, tmp_path):
     model = tiny_model() if kind == "ours" else get_ode_model(Teacher(save_vit(tmp_path, PROCESSORS[kind])).model)
     photograph = drawn(610, 400)
-    shown, seen = view(model, photograph), pixels_uint8(model.image_processor, photograph)
+    shown, seen = (
+        display_image(model.image_processor, model.image_size, photograph),
+        pixels_uint8(model.image_processor, photograph),
+    )
     assert shown.size == (256, 256), "as finely as a panel shows it"
     again = np.asarray(shown.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=float).transpose(2, 0, 1)
     assert np.abs(again - seen).mean() < 4, "grey levels"
-    exact = view(model, drawn(SIDE, SIDE))
+    exact = display_image(model.image_processor, model.image_size, drawn(SIDE, SIDE))
     if kind == "ours":
         np.testing.assert_array_equal(np.asarray(exact), np.asarray(drawn(SIDE, SIDE)))
 

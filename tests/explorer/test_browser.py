@@ -102,7 +102,7 @@ def ask(address, name, question):
 
 def settled(page):
     """Wait until everything was measured."""
-    told = page.locator("[data-card=path] .told").first
+    told = page.locator("[data-card=path] .xp-text").first
     expect(told).to_contain_text(re.compile("Lyapunov"))
     return told
 
@@ -111,7 +111,7 @@ def test_the_first_view_has_an_answer_and_words(visit):
     page = visit()
     expect(page.locator(".xp-answer")).to_have_text("frog")
     expect(page.locator(".xp-nfe")).to_have_text("12")
-    expect(page.locator(".xp-facts")).to_contain_text("same answer as in its own way")
+    expect(page.locator(".xp-summary")).to_contain_text("same answer as in its own way")
     told = settled(page)
     expect(told).to_contain_text("contraction radius")
     assert page.title() == "odevit explorer"
@@ -168,7 +168,7 @@ def test_another_solver_and_other_steps_integrate_again(visit):
     expect(page.locator(".xp-nfe")).to_have_text("52")
     page.locator("[data-key=horizon]").focus()
     page.keyboard.press("End")
-    expect(page.locator(".xp-facts")).to_contain_text("T = 24")
+    expect(page.locator(".xp-summary")).to_contain_text("T = 24")
     page.get_by_role("button", name="Its own way").first.click()
     expect(page.locator(".xp-nfe")).to_have_text("12")
     expect(page).to_have_url(re.compile(r"/$"))
@@ -205,23 +205,23 @@ def test_a_dropped_and_a_pasted_picture(visit, cat):
 
 def test_a_clicked_patch_parts_two_paths_that_meet(visit):
     page = visit()
-    card = page.locator("[data-card=parting]")
+    card = page.locator("[data-card=divergence]")
     page.locator(".xp-map").click(position={"x": 150, "y": 150})
-    expect(card.locator(".told")).to_contain_text("The two paths meet")
+    expect(card.locator(".xp-text")).to_contain_text("The two paths meet")
     expect(card.locator("svg path.curve")).to_have_count(1)
     expect(page.locator("[data-card=path] path.other")).to_have_count(1)
     expect(page).to_have_url(re.compile("row=3.*column=3"))
     card.get_by_role("button", name="Cover it").click()
-    expect(card.locator(".told")).to_contain_text(re.compile("rest point of its own|come nearer"))
+    expect(card.locator(".xp-text")).to_contain_text(re.compile("rest point of its own|come nearer"))
     card.get_by_role("button", name="Let go").click()
-    expect(card.locator(".told")).to_be_empty()
+    expect(card.locator(".xp-text")).to_be_empty()
     page.locator(".xp-map").focus()
     for key in ("ArrowLeft", "ArrowLeft", "ArrowUp", "Enter"):
         page.keyboard.press(key)
     expect(page).to_have_url(re.compile("row=3.*column=3"))
-    expect(card.locator(".told")).to_contain_text("The two paths")
+    expect(card.locator(".xp-text")).to_contain_text("The two paths")
     page.keyboard.press("Escape")
-    expect(card.locator(".told")).to_be_empty()
+    expect(card.locator(".xp-text")).to_be_empty()
 
 
 def test_two_models_and_a_student_beside_its_teacher(visit):
@@ -229,13 +229,13 @@ def test_two_models_and_a_student_beside_its_teacher(visit):
     page.get_by_label("Second model").select_option("cifar10")
     expect(page.locator(".xp-side")).to_have_count(2)
     page.get_by_label("Its solver").select_option("euler")
-    expect(page.locator(".xp-side").nth(1).locator(".xp-facts")).to_contain_text("euler, 12 steps")
+    expect(page.locator(".xp-side").nth(1).locator(".xp-summary")).to_contain_text("euler, 12 steps")
     page.get_by_label("Model", exact=True).select_option("runs/student")
     expect(page.locator("[data-side=first] h2")).to_have_text("runs/student")
     expect(page.locator("[data-side=first] rect.layer")).to_have_count(4)
     page.get_by_label("Second model").select_option("runs/student/teacher")
-    expect(page.locator(".xp-side").nth(1).locator(".xp-facts")).to_contain_text("3 layers")
-    expect(page.locator(".xp-side").nth(1).locator("[data-card=path] .told")).to_contain_text("no equation")
+    expect(page.locator(".xp-side").nth(1).locator(".xp-summary")).to_contain_text("3 layers")
+    expect(page.locator(".xp-side").nth(1).locator("[data-card=path] .xp-text")).to_contain_text("no equation")
     page.get_by_label("Second model").select_option("none")
     expect(page.locator(".xp-side")).to_have_count(1)
 
@@ -243,7 +243,7 @@ def test_two_models_and_a_student_beside_its_teacher(visit):
 def test_downloads(visit, tmp_path, monkeypatch):
     monkeypatch.setattr("odevit.explorer.explorer.FILM_FRAMES", 3)  # the server is a thread of this process
     page = visit("?model=runs/small&row=1&column=1")
-    expect(page.locator("[data-card=parting] .told")).to_contain_text("The two paths")
+    expect(page.locator("[data-card=divergence] .xp-text")).to_contain_text("The two paths")
     settled(page)
     files = {}
     for name in ("Numbers (JSON)", "Figures (ZIP)", "Film (GIF)"):
@@ -252,10 +252,10 @@ def test_downloads(visit, tmp_path, monkeypatch):
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
     numbers = json.loads(files["Numbers (JSON)"].read_text())
-    assert numbers["view"]["model"] == "runs/small"
+    assert numbers["state"]["model"] == "runs/small"
     (side,) = numbers["sides"]
-    assert {"probabilities", "attention", "path", "answer", "stability", "parting"} <= {*side}
-    assert side["parting"]["words"]
+    assert {"probabilities", "attention", "path", "prediction", "stability", "divergence"} <= {*side}
+    assert side["divergence"]["text"]
     assert "path.png" in zipfile.ZipFile(files["Figures (ZIP)"]).namelist()
     assert files["Film (GIF)"].read_bytes().startswith(b"GIF89a")
 
@@ -263,12 +263,12 @@ def test_downloads(visit, tmp_path, monkeypatch):
 def test_a_shared_address_shows_the_same_view(visit):
     page = visit("?picture=ship&solver=heun&steps=6&t=0.5&head=2&mass=0.3&row=2&column=5&other=runs%2Fsmall")
     expect(page.locator(".xp-side")).to_have_count(2)
-    expect(page.locator("[data-side=first] .xp-facts")).to_contain_text("heun, 6 steps")
+    expect(page.locator("[data-side=first] .xp-summary")).to_contain_text("heun, 6 steps")
     expect(page.locator(".xp-now")).to_have_text("t = 3.00, 0.50 horizons")
     expect(page.get_by_label("Attention of")).to_have_value("2")
-    expect(page.locator("[data-side=first] [data-card=parting] .told")).to_contain_text("The two paths")
+    expect(page.locator("[data-side=first] [data-card=divergence] .xp-text")).to_contain_text("The two paths")
     again = visit(page.url[page.url.index("?") :])
-    for place in ("[data-side=first] .xp-legend", "[data-side=first] [data-card=parting] .told", ".xp-now"):
+    for place in ("[data-side=first] .xp-legend", "[data-side=first] [data-card=divergence] .xp-text", ".xp-now"):
         expect(page.locator(place)).not_to_be_empty()
         expect(again.locator(place)).to_have_text(page.locator(place).inner_text(), use_inner_text=True)
 
@@ -332,9 +332,9 @@ def test_ten_users_at_once_get_right_answers(address):
     pictures = ["frog", "ship", "truck", "airplane", "automobile"] * 2
     with ThreadPoolExecutor(10) as users:
         answers = list(
-            users.map(lambda name: ask(address, "look", {"model": "cifar10", "picture": name}).json(), pictures)
+            users.map(lambda name: ask(address, "trace", {"model": "cifar10", "picture": name}).json(), pictures)
         )
-    alone = {name: ask(address, "look", {"model": "cifar10", "picture": name}).json() for name in {*pictures}}
+    alone = {name: ask(address, "trace", {"model": "cifar10", "picture": name}).json() for name in {*pictures}}
     for name, answer in zip(pictures, answers, strict=True):
         assert answer["probabilities"] == alone[name]["probabilities"]
         assert answer["attention"] == alone[name]["attention"]
@@ -348,6 +348,6 @@ def test_files_outside_are_not_served(address, rooms):
         "runs/small/config.json",
     ):
         assert httpx.get(f"{address}/gradio_api/file={path}", timeout=60).status_code in (403, 404)
-    answer = ask(address, "look", {"model": "/etc", "picture": "frog"}).json()
+    answer = ask(address, "trace", {"model": "/etc", "picture": "frog"}).json()
     assert "unknown model" in answer["problem"]
     assert ask(address, "__init__", {}).status_code == 404

@@ -14,7 +14,7 @@ from odevit import load
 from odevit.explorer.catalog import ModelCatalog
 from odevit.explorer.drawings import DRAWINGS
 from odevit.explorer.explorer import Explorer
-from odevit.explorer.uploads import as_url
+from odevit.explorer.uploads import to_data_url
 
 FROG = {"model": "cifar10", "picture": "frog"}
 
@@ -25,39 +25,39 @@ def explorer(rooms):
 
 
 def test_the_page_lists_bundled_models_and_those_of_the_folder(explorer):
-    answer = explorer.open("?steps=24")
+    answer = explorer.options("?steps=24")
     assert answer["models"] == ["cifar10", "runs/small", "runs/student", "runs/student/teacher"]
-    assert answer["view"]["model"] == "cifar10"
-    assert answer["view"]["steps"] == 24
+    assert answer["state"]["model"] == "cifar10"
+    assert answer["state"]["steps"] == 24
 
 
 def test_the_answer_is_the_models_own(explorer):
     model = load("cifar10")
     with torch.no_grad():
-        logits, solution = model.ask(model.pixels_of(DRAWINGS["frog"]()))
-    numbers = explorer.look(FROG)
-    share, label = logits.softmax(-1)[0].max(dim=-1)
-    assert numbers["answer"]["label"] == model.labels[int(label)]
-    assert numbers["answer"]["share"] == pytest.approx(float(share), abs=1e-5)
-    assert numbers["answer"]["nfe"] == solution.stats.nfe
-    assert not numbers["changed"]
+        output = model(model.pixels_of(DRAWINGS["frog"]()), return_dict=True)
+    numbers = explorer.trace(FROG)
+    share, label = output.logits.softmax(-1)[0].max(dim=-1)
+    assert numbers["prediction"]["label"] == model.labels[int(label)]
+    assert numbers["prediction"]["probability"] == pytest.approx(float(share), abs=1e-5)
+    assert numbers["prediction"]["nfe"] == output.stats.nfe
+    assert not numbers["prediction_changed"]
 
 
 @pytest.mark.parametrize("model", ["cifar10", "runs/small", "runs/student", "runs/student/teacher"])
 def test_what_is_shown_survives_json(explorer, model):
     question = {"model": model, "picture": "ship", "row": 1, "column": 2}
-    for ask in (explorer.look, explorer.stability, explorer.perturb):
+    for ask in (explorer.trace, explorer.stability, explorer.perturb):
         answer = ask(question)
         assert "problem" not in answer
         assert json.loads(json.dumps(answer, allow_nan=False)) == answer
-    assert (explorer.look(question)["layers"] is not None) == (model == "runs/student")
+    assert (explorer.trace(question)["teacher_path"] is not None) == (model == "runs/student")
 
 
 def test_another_way_says_whether_the_answer_changed(explorer):
-    numbers = explorer.look({**FROG, "solver": "euler", "steps": 1, "horizon": 30.0})
-    assert numbers["way"] == {"solver": "euler", "steps": 1, "horizon": 30.0}
-    assert numbers["usual"]["label"] == "frog"
-    assert numbers["changed"] == (numbers["answer"]["label"] != "frog")
+    numbers = explorer.trace({**FROG, "solver": "euler", "steps": 1, "horizon": 30.0})
+    assert numbers["solver_config"] == {"solver": "euler", "steps": 1, "horizon": 30.0}
+    assert numbers["default_prediction"]["label"] == "frog"
+    assert numbers["prediction_changed"] == (numbers["prediction"]["label"] != "frog")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_another_way_says_whether_the_answer_changed(explorer):
     ],
 )
 def test_a_question_that_cannot_be_answered_gets_a_sentence(explorer, changes):
-    for ask in (explorer.look, explorer.stability, explorer.perturb, explorer.figures):
+    for ask in (explorer.trace, explorer.stability, explorer.perturb, explorer.figures):
         answer = ask({**FROG, "row": 0, "column": 0, **changes})
         assert list(answer) == ["problem"]
         assert 10 < len(answer["problem"]) < 500
@@ -91,17 +91,17 @@ def test_a_patch_that_is_not_there(explorer, place):
 
 
 def test_ten_at_once_get_the_answers_they_get_alone(explorer):
-    pictures = [*DRAWINGS, *(as_url(draw().rotate(90)) for draw in DRAWINGS.values())]
-    alone = [explorer.look({**FROG, "picture": picture})["probabilities"] for picture in pictures]
+    pictures = [*DRAWINGS, *(to_data_url(draw().rotate(90)) for draw in DRAWINGS.values())]
+    alone = [explorer.trace({**FROG, "picture": picture})["probabilities"] for picture in pictures]
     with ThreadPoolExecutor(10) as users:
-        together = users.map(lambda picture: explorer.look({**FROG, "picture": picture})["probabilities"], pictures)
+        together = users.map(lambda picture: explorer.trace({**FROG, "picture": picture})["probabilities"], pictures)
     assert list(together) == alone
 
 
 def test_two_hundred_integrations_leave_no_tensor_behind(explorer):
     def left(times):
         for steps in range(1, times + 1):
-            explorer.look({"model": "runs/small", "picture": "frog", "steps": 1 + steps % 5})
+            explorer.trace({"model": "runs/small", "picture": "frog", "steps": 1 + steps % 5})
         gc.collect()
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 

@@ -1,4 +1,4 @@
-"""A film has the frames it should have, shows what the story says, and destroys nothing."""
+"""A film has the frames it should have, shows what the trace says, and destroys nothing."""
 
 import json
 import shutil
@@ -13,12 +13,12 @@ from transformers import ViTImageProcessorPil
 
 from odevit.explorer import film
 from odevit.explorer.film import explore
-from odevit.explorer.frame_data import tell
-from odevit.explorer.frames import LEADERS, Frames, answer, draw_strip, enlarged
+from odevit.explorer.frames import CLASS_COLOURS, Frames, draw_strip, prediction_text, resize_for_display
+from odevit.explorer.traces import TeacherTrace, trace_ode
 from odevit.plotting import mask_outline
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.surgery import get_ode_model
-from tests.explorer.test_story import picture
+from tests.explorer.test_trace_ode import picture
 from tests.tiny import tiny_model
 from tests.zoo import make
 
@@ -50,14 +50,15 @@ def frames_of(path):
             yield gif.convert("RGB")
 
 
-def story_of(**overrides):
-    return tell(tiny_model(**{"steps": 3, **overrides}), picture(), "noise")
+def noise_trace(**overrides):
+    return trace_ode(tiny_model(**{"steps": 3, **overrides}), picture(), "noise")
 
 
-def with_a_teacher(story):
-    """The story with three layers beside it, at 0, 1/4 and 1/2 of its horizon."""
-    starts = tuple(share * story.horizon for share in (0.0, 0.25, 0.5))
-    return replace(story, layers=torch.rand(3, *story.attention.shape[1:]), starts=starts)
+def with_a_teacher(trace):
+    """The trace with three layers beside it, at 0, 1/4 and 1/2 of its horizon."""
+    starts = tuple(share * trace.horizon for share in (0.0, 0.25, 0.5))
+    layers = torch.rand(3, *trace.mean_attention.shape[1:])
+    return replace(trace, teacher=TeacherTrace(layers, torch.rand(4, 32), starts))
 
 
 def fake_ffmpeg(folder, script):
@@ -128,23 +129,23 @@ def test_nothing_is_overwritten(model, image, tmp_path, no_ffmpeg, monkeypatch):
     assert [path.read_bytes() for path in first] == contents
 
 
-def test_a_frame_shows_the_story_at_its_time():
-    story = story_of()
-    drawing = Frames(story, 0.6)
-    for n, t in enumerate(story.times):
+def test_a_frame_shows_the_trace_at_its_time():
+    trace = noise_trace()
+    drawing = Frames(trace, 0.6)
+    for n, t in enumerate(trace.times):
         drawing.draw(t)
-        assert drawing.answer.get_text() == answer(story, t)
+        assert drawing.prediction.get_text() == prediction_text(trace, t)
         assert drawing.model.axes.get_title() == f"attention at t = {t:.2f}"
-        np.testing.assert_allclose(drawing.model.colours.get_array(), 100 * story.attention[n], rtol=1e-6)
-    low, high = drawing.model.colours.get_clim()
-    assert low == pytest.approx(100 * float(story.attention.min()))
-    assert high == pytest.approx(100 * float(story.attention.max())), "a colour means the same in every frame"
+        np.testing.assert_allclose(drawing.model.heatmap.get_array(), 100 * trace.mean_attention[n], rtol=1e-6)
+    low, high = drawing.model.heatmap.get_clim()
+    assert low == pytest.approx(100 * float(trace.mean_attention.min()))
+    assert high == pytest.approx(100 * float(trace.mean_attention.max())), "a colour means the same in every frame"
 
 
 def test_the_outline_holds_the_share_that_was_asked_for():
-    story = story_of()
+    trace = noise_trace()
     for mass in (0.3, 1.0):
-        drawing = Frames(story, mass)
+        drawing = Frames(trace, mass)
         drawing.draw(0.0)
         segments = drawing.model.outline.get_segments()
         assert segments
@@ -152,53 +153,55 @@ def test_the_outline_holds_the_share_that_was_asked_for():
         width, height = drawing.model.size
         whole = np.ptp(corners, axis=0).tolist() == [width, height]
         assert whole or mass < 1.0, "all of the attention is the whole image"
-    assert drawing.model.axes.get_xlabel() == f"query: {story.query}\noutlined: 100% of the attention"
+    assert drawing.model.axes.get_xlabel() == f"query: {trace.query}\noutlined: 100% of the attention"
 
 
 def test_a_model_at_rest_looks_at_the_same_in_the_end():
     """A strong leak leaves one point of rest: the trajectory moves at first, and no more at last."""
-    story = story_of(leak=4.0, horizon=4.0, steps=12)
-    drawing = Frames(story, 0.6)
+    trace = noise_trace(leak=4.0, horizon=4.0, steps=12)
+    drawing = Frames(trace, 0.6)
 
     def shown(t):
         drawing.draw(t)
-        return np.array(drawing.model.colours.get_array())
+        return np.array(drawing.model.heatmap.get_array())
 
     assert np.abs(shown(8.0) - shown(7.0)).max() < 1e-2 * np.abs(shown(1.0) - shown(0.0)).max()
-    assert story.speed[-1] < 1e-2 * story.speed[0]
+    assert trace.speed[-1] < 1e-2 * trace.speed[0]
 
 
 def test_a_model_that_rests_exactly_can_be_drawn():
-    story = story_of()
-    drawing = Frames(replace(story, speed=torch.zeros_like(story.speed)), 0.6)
+    trace = noise_trace()
+    drawing = Frames(replace(trace, speed=torch.zeros_like(trace.speed)), 0.6)
     drawing.draw(1.0)
-    low, high = drawing.traces[-1].line.axes.get_ylim()
-    assert 0 < low <= drawing.traces[-1].line.get_ydata()[-1] <= high
+    low, high = drawing.lines[-1].line.axes.get_ylim()
+    assert 0 < low <= drawing.lines[-1].line.get_ydata()[-1] <= high
 
 
 def test_lines_are_drawn_up_to_now():
-    story = story_of()
-    drawing = Frames(story, 0.6)
-    for t in (0.0, 0.4, story.horizon, story.times[-1]):
+    trace = noise_trace()
+    drawing = Frames(trace, 0.6)
+    for t in (0.0, 0.4, trace.horizon, trace.times[-1]):
         drawing.draw(t)
-        for trace in drawing.traces:
-            times, values = trace.line.get_data()
+        for line in drawing.lines:
+            times, values = line.line.get_data()
             assert times[-1] == max(times) == t
-            assert trace.point.get_data() == ([t], [values[-1]])
-    drawing.draw(story.horizon)
-    assert drawing.traces[0].point.get_data()[1][0] == pytest.approx(100 * story.answer(story.horizon)[1])
-    legend = [text.get_text() for text in drawing.traces[0].line.axes.get_legend().get_texts()]
-    assert legend == [story.label(number) for number in story.likeliest()]
+            assert line.point.get_data() == ([t], [values[-1]])
+    drawing.draw(trace.horizon)
+    assert drawing.lines[0].point.get_data()[1][0] == pytest.approx(100 * trace.prediction_at(trace.horizon)[1])
+    legend = [text.get_text() for text in drawing.lines[0].line.axes.get_legend().get_texts()]
+    assert legend == [trace.label(number) for number in trace.top_classes()]
 
 
 def test_a_teacher_has_a_panel_that_shows_the_layer_of_the_time():
-    story = with_a_teacher(story_of())
-    drawing = Frames(story, 0.6)
+    trace = with_a_teacher(noise_trace())
+    drawing = Frames(trace, 0.6)
     for share, number in ((0.0, 1), (0.3, 2), (0.5, 3), (2.0, 3)):
-        drawing.draw(share * story.horizon)
+        drawing.draw(share * trace.horizon)
         assert drawing.teacher.axes.get_title() == f"teacher, layer {number} of 3"
-        np.testing.assert_allclose(drawing.teacher.colours.get_array(), 100 * story.layers[number - 1], rtol=1e-6)
-    assert Frames(replace(story, layers=None), 0.6).figure.get_figheight() < drawing.figure.get_figheight()
+        np.testing.assert_allclose(
+            drawing.teacher.heatmap.get_array(), 100 * trace.teacher.attention[number - 1], rtol=1e-6
+        )
+    assert Frames(replace(trace, teacher=None), 0.6).figure.get_figheight() < drawing.figure.get_figheight()
 
 
 def test_a_student_is_filmed_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch):
@@ -208,20 +211,22 @@ def test_a_student_is_filmed_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch
     teacher = type(vit).from_pretrained(run / "teacher").eval()
     get_ode_model(teacher, OdeStudentConfig(steps=4, horizon=2.0)).save_pretrained(run)
     (run / "alignment.json").write_text(json.dumps({"kind": "arc", "distances": [1, 2, 5], "temperature": 1.0}))
-    stories = []
-    monkeypatch.setattr(film, "tell", lambda *args, **options: stories.append(tell(*args, **options)) or stories[-1])
+    traces = []
+    monkeypatch.setattr(
+        film, "trace_ode", lambda *args, **options: traces.append(trace_ode(*args, **options)) or traces[-1]
+    )
     picture(30, 20).save(tmp_path / "noise.jpg")
     written = explore([tmp_path / "noise.jpg"], model=run, out=tmp_path / "out", seconds=0.3)
     assert [path.name for path in written] == ["noise.gif", "noise.png"]
-    assert stories[0].starts == pytest.approx((0.0, 0.25, 0.75))
-    assert len(stories[0].layers) == 3
+    assert traces[0].teacher.starts == pytest.approx((0.0, 0.25, 0.75))
+    assert len(traces[0].teacher.attention) == 3
 
 
 def test_a_colour_with_a_meaning_stays_itself_among_noise(tmp_path):
     noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
-    meant = [ImageColor.getrgb(colour) for colour in LEADERS]
+    meant = [ImageColor.getrgb(colour) for colour in CLASS_COLOURS]
     noise[:, 0, :3] = meant  # one pixel each: too rare for a palette of its own accord
-    film.write_gif([Image.fromarray(frame) for frame in noise], tmp_path / "x.gif", exact=("white", *LEADERS))
+    film.write_gif([Image.fromarray(frame) for frame in noise], tmp_path / "x.gif")
     for frame in frames_of(tmp_path / "x.gif"):
         assert [frame.getpixel((n, 0)) for n in range(3)] == meant
 
@@ -250,32 +255,32 @@ def test_the_outline_is_the_boundary_of_the_set():
 
 def test_small_images_keep_their_pixels_and_large_ones_their_shape():
     small = picture(16, 12)
-    big = enlarged(small)
+    big = resize_for_display(small)
     assert big.size == (256, 192)
     assert np.array_equal(np.asarray(big)[::16, ::16], np.asarray(small))
-    assert enlarged(picture(600, 300)).size == (256, 128)
+    assert resize_for_display(picture(600, 300)).size == (256, 128)
 
 
 def test_a_strip_shows_every_moment_with_its_answer():
-    story = story_of()
-    figure = draw_strip(story, [0.0, 0.5, story.horizon], 0.6)
+    trace = noise_trace()
+    figure = draw_strip(trace, [0.0, 0.5, trace.horizon], 0.6)
     first, *moments, scale = figure.axes
     assert first.get_xlabel() == "noise"
-    for axes, t in zip(moments, (0.0, 0.5, story.horizon), strict=True):
+    for axes, t in zip(moments, (0.0, 0.5, trace.horizon), strict=True):
         assert axes.get_xlabel().startswith(f"t = {t:.4g}")
-        assert axes.get_xlabel().endswith(answer(story, t))
+        assert axes.get_xlabel().endswith(prediction_text(trace, t))
     assert "(horizon)" in moments[-1].get_xlabel()
-    np.testing.assert_allclose(moments[0].images[1].get_array(), 100 * story.attention[0], rtol=1e-6)
+    np.testing.assert_allclose(moments[0].images[1].get_array(), 100 * trace.mean_attention[0], rtol=1e-6)
     assert scale.get_ylabel() == "% per patch"
-    assert figure.get_supxlabel() == f"query: {story.query}; outlined: 60% of the attention"
-    *two_rows, _, _ = draw_strip(with_a_teacher(story), [0.0, 0.5], 0.6).axes
+    assert figure.get_supxlabel() == f"query: {trace.query}; outlined: 60% of the attention"
+    *two_rows, _, _ = draw_strip(with_a_teacher(trace), [0.0, 0.5], 0.6).axes
     assert [axes.get_xlabel() for axes in two_rows[-2:]] == ["teacher, layer 1", "teacher, layer 3"]
 
 
 def test_classes_with_one_name_are_told_apart():
-    story = story_of()
-    drawing = Frames(replace(story, labels=dict.fromkeys(range(5), "crane")), 0.6)
-    legend = [text.get_text() for text in drawing.traces[0].line.axes.get_legend().get_texts()]
+    trace = noise_trace()
+    drawing = Frames(replace(trace, labels=dict.fromkeys(range(5), "crane")), 0.6)
+    legend = [text.get_text() for text in drawing.lines[0].line.axes.get_legend().get_texts()]
     assert legend == ["crane", "crane (2)", "crane (3)"]
 
 

@@ -1,4 +1,4 @@
-"""name -> model: what the explorer can show, the bundled models and those of the current folder."""
+"""name -> model: the bundled models and those of the current folder, loaded on demand."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from odevit.distill.alignment import Alignment
 from odevit.distill.teacher import Teacher
 from odevit.distill.teacher_lookup import name_of_teacher
 from odevit.errors import unknown_name
-from odevit.explorer.traces import lens_of
 from odevit.loading import load
 from odevit.surgery.modeling_student import OdeStudent
+from odevit.surgery.surgery import get_ode_model
 
 FOLDERS = ("checkpoints", "runs")
-DEEP = 3
-"""How many folders below these a model may lie: runs/GROUP/RUN/teacher."""
-KEPT = 4
-"""Models that stay in memory; the one that was not asked for the longest goes first."""
+MAX_DEPTH = 3
+"""How deep models may lie below these folders: runs/GROUP/RUN/teacher."""
+CACHE_SIZE = 4
+"""Models kept in memory; the least recently used one is dropped first."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to be shown: an equation, with its teacher where that is at hand, or a ViT and its lens."""
+    """A model with an ODE, and its teacher if that is available locally; or a ViT (`teacher`) and its logit lens."""
 
     name: str
     model: ImageModel | None = None
     teacher: Teacher | None = None
-    shares: Sequence[float] | None = None
+    layer_shares: Sequence[float] | None = None
     lens: OdeStudent | None = None
 
 
 class ModelCatalog:
-    """The models that can be asked for by name, and no others: a name from outside never becomes a path.
+    """The models that a page may name. Names are looked up in this list; they are never used as paths.
 
     Args:
         folder: whose checkpoints/ and runs/ are listed.
-        first: a bundled model, or a folder anywhere, that stands first in the list.
+        first: the first entry: a bundled model, or any folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str] = ".", first: str | os.PathLike[str] = "cifar10") -> None:
@@ -50,47 +50,57 @@ class ModelCatalog:
         self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()
 
     def sources(self) -> dict[str, str]:
-        """{name: a bundled model or a path}, as the folders are now."""
+        """{name: a bundled model or a path}; reads the folders at every call."""
         found = {self.first: self.first} | {name: name for name in bundled_models()}
         for part in FOLDERS:
-            patterns = ["/".join(["*"] * depth + ["config.json"]) for depth in range(1, DEEP + 1)]
+            patterns = ["/".join(["*"] * depth + ["config.json"]) for depth in range(1, MAX_DEPTH + 1)]
             for config in sorted(file for pattern in patterns for file in (self.folder / part).glob(pattern)):
                 if _is_model(config):
                     found[config.parent.relative_to(self.folder).as_posix()] = str(config.parent)
         for name, source in list(found.items()):
-            teacher = name_of_teacher(source) if Path(source).is_dir() else None
+            teacher = name_of_teacher(source)
             if teacher is not None and teacher not in found.values():
                 found[f"teacher of {name}"] = teacher
         return found
 
-    def take(self, name: str) -> LoadedModel:
-        """The model of that name, loaded unless it was asked for before; a ValueError for a name that is not here."""
+    def get(self, name: str) -> LoadedModel:
+        """The model of that name, from the cache or from disk; a ValueError for an unknown name."""
         sources = self.sources()
         if name not in sources:
             raise ValueError(unknown_name("model", name, sources))
         if name not in self._loaded:
             self._loaded[name] = _load(name, sources[name])
         self._loaded.move_to_end(name)
-        while len(self._loaded) > KEPT:
+        while len(self._loaded) > CACHE_SIZE:
             self._loaded.popitem(last=False)
         return self._loaded[name]
+
+
+def find_teacher(source: str | os.PathLike[str]) -> tuple[Teacher | None, Sequence[float] | None]:
+    """The teacher of a student if it is available locally, and each of its layers' share of the horizon if known."""
+    name, alignment = name_of_teacher(source), Path(source) / "alignment.json"
+    if name is None:
+        return None, None
+    return Teacher(name), Alignment.load(alignment).shares if alignment.is_file() else None
+
+
+def logit_lens(teacher: Teacher) -> OdeStudent:
+    """A ViT without its blocks: `readout` applies its final norm and its head to any hidden state."""
+    return get_ode_model(teacher.model, vit_spec=teacher.vit_spec).eval().requires_grad_(False)
 
 
 def _load(name: str, source: str) -> LoadedModel:
     model = load(source).requires_grad_(False)
     if not model.depth.has_trajectory:
         teacher = Teacher(bundled_models().get(source, source))
-        return LoadedModel(name, teacher=teacher, lens=lens_of(teacher))
-    found = name_of_teacher(source) if Path(source).is_dir() else None
-    alignment = Path(source) / "alignment.json"
-    shares = Alignment.load(alignment).shares if found and alignment.is_file() else None
-    return LoadedModel(name, model, None if found is None else Teacher(found), shares)
+        return LoadedModel(name, teacher=teacher, lens=logit_lens(teacher))
+    return LoadedModel(name, model, *find_teacher(source))
 
 
 def _is_model(config: Path) -> bool:
-    """Whether a config.json is of a model; checkpoints of an optimiser and the like have others, or none."""
+    """Whether a config.json describes a model; optimiser checkpoints and other folders have none, or other ones."""
     try:
-        about = json.loads(config.read_text())
+        content = json.loads(config.read_text())
     except (OSError, ValueError):
-        return False  # broken files are not offered; asked for by its folder, one says what is wrong
-    return isinstance(about, dict) and "model_type" in about
+        return False  # a broken file is not listed; `odevit eval FOLDER` reports what is wrong with it
+    return isinstance(content, dict) and "model_type" in content

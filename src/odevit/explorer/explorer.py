@@ -1,4 +1,4 @@
-"""question -> answer, as plain numbers and words: all that the page asks, without the page."""
+"""request -> JSON: everything that the page asks its server, without the page."""
 
 from __future__ import annotations
 
@@ -22,198 +22,192 @@ from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError, integer, real
 from odevit.explorer.catalog import LoadedModel, ModelCatalog
-from odevit.explorer.charts import draw_beliefs, draw_parting, draw_path
+from odevit.explorer.charts import draw_divergence, draw_path, draw_probabilities
 from odevit.explorer.drawings import DRAWINGS
-from odevit.explorer.film import write_gif
-from odevit.explorer.frames import LEADERS, Frames, draw_strip
-from odevit.explorer.serialize import Numbers, growth_of, nan_for_none, numbers_of_parting, stability_of
-from odevit.explorer.traces import BEYOND, Journey, climb, travel
-from odevit.explorer.uploads import as_url, from_url
-from odevit.explorer.url_state import MOST_HORIZON, MOST_STEPS, read_query
-
-Question = dict[str, Any]
+from odevit.explorer.film import draw_frames, write_gif
+from odevit.explorer.frames import draw_strip
+from odevit.explorer.serialize import (
+    Json,
+    measure_growth,
+    serialize_divergence,
+    serialize_stability,
+    serialize_trace,
+)
+from odevit.explorer.traces import HORIZONS, Trace, trace
+from odevit.explorer.uploads import from_data_url, to_data_url
+from odevit.explorer.url_state import HORIZON_LIMIT, STEP_LIMIT, parse_query
 
 FILM_FRAMES = 30
-EXPECTED = (ValueError, OSError, ImportError, MemoryError)
-"""What is told to whoever asked, in a sentence; anything else is a mistake of ours and must be seen."""
+REPORTED = (ValueError, OSError, ImportError, MemoryError)
+"""Errors that are reported to the page; any other one is a bug and is raised."""
 
 
-def in_a_sentence(answer: Callable[[Explorer, Any], Numbers]) -> Callable[[Explorer, Any], Numbers]:
-    """{"problem": a sentence} in the place of an error that is the question's."""
+def report_errors(method: Callable[[Explorer, Any], Json]) -> Callable[[Explorer, Any], Json]:
+    """Return {"problem": message} instead of raising an error that the request caused."""
 
-    @wraps(answer)
-    def answered(explorer: Explorer, question: Any) -> Numbers:
+    @wraps(method)
+    def reporting(explorer: Explorer, request: Any) -> Json:
         try:
-            return answer(explorer, question)
+            return method(explorer, request)
         except ConfigError as error:
             return {"problem": "; ".join(error.problems)}
-        except EXPECTED as error:
+        except REPORTED as error:
             return {"problem": str(error) or type(error).__name__}
 
-    return answered
+    return reporting
 
 
 class Explorer:
-    """Answers what the page asks. It keeps nothing of whoever asks: a question brings its picture with it.
+    """Answers the requests of the page. It keeps no state of its visitors: a request contains its image.
 
-    A question names `model` and `picture` (a drawing, or a data: address) and may name `solver`, `steps`, `horizon`,
-    `row`, `column`, `kind` and `mass`.
+    A request names `model` and `picture` (the name of a drawing, or a data: URL). It may name `solver`, `steps`,
+    `horizon`, `row`, `column`, `kind` and `mass`.
 
-    Models are asked one at a time (`turn`): forward derivatives have a global level, and a teacher's attention is
-    written out for a moment. Drawing a film takes seconds and has a turn of its own (`easel`), so that nobody waits
-    for it who did not ask for one.
+    One request at a time uses the models (`model_lock`), because forward-mode derivatives have a global level and a
+    teacher switches to eager attention for a moment. Drawing takes seconds and has a lock of its own (`render_lock`).
     """
 
     def __init__(self, catalog: ModelCatalog | None = None) -> None:
-        self.shelf, self.turn, self.easel = catalog or ModelCatalog(), Lock(), Lock()
+        self.catalog, self.model_lock, self.render_lock = catalog or ModelCatalog(), Lock(), Lock()
 
-    @in_a_sentence
-    def open(self, query: Any) -> Numbers:
-        """What there is to choose from, and the view of an address."""
-        models = list(self.shelf.sources())
-        view, problems = read_query(str(query), models)
+    @report_errors
+    def options(self, query: Any) -> Json:
+        """All choices of the page, and the state that a URL's query describes."""
+        models = list(self.catalog.sources())
+        state, problems = parse_query(str(query), models)
         return {
-            "view": {"model": models[0]} | {name: value for name, value in vars(view).items() if value is not None},
+            "state": {"model": models[0]} | {name: value for name, value in vars(state).items() if value is not None},
             "models": models,
             "solvers": list(SOLVERS),
-            "drawings": {name: as_url(draw()) for name, draw in DRAWINGS.items()},
-            "most": {"steps": MOST_STEPS, "horizon": MOST_HORIZON},
+            "drawings": {name: to_data_url(draw()) for name, draw in DRAWINGS.items()},
             "problems": problems,
         }
 
-    @in_a_sentence
-    def receive(self, question: Any) -> Numbers:
-        """A file's data: address as a picture that the page can show and send with its questions."""
-        name = str(question.get("name", "the file"))[:80]
-        with self.turn:
-            picture = from_url(str(question.get("data", "")), name)
-        return {"picture": as_url(picture), "width": picture.width, "height": picture.height}
+    @report_errors
+    def upload(self, request: Any) -> Json:
+        """The data: URL of a file -> the data: URL of an image that the page can display and send with its requests."""
+        name = str(request.get("name", "the file"))[:80]
+        with self.model_lock:
+            image = from_data_url(str(request.get("data", "")), name)
+        return {"image": to_data_url(image), "width": image.width, "height": image.height}
 
-    @in_a_sentence
-    def look(self, question: Any) -> Numbers:
-        """Probabilities and attention over time, the path, the cost."""
-        with self.turn:
-            exhibit, picture, name = self._asked(question)
-            return nan_for_none(journey_of(exhibit, picture, name, question))
+    @report_errors
+    def trace(self, request: Any) -> Json:
+        """Probabilities, attention and path over time, and the cost."""
+        with self.model_lock:
+            return serialize_trace(trace_requested(*self._load(request), request))
 
-    @in_a_sentence
-    def stability(self, question: Any) -> Numbers:
-        """The growth of a small change along the path, and how far the last state is from another answer."""
-        with self.turn:
-            exhibit, picture, _ = self._asked(question)
-            if exhibit.model is None:
-                return {"words": ["Layers obey no equation, so that they have no Lyapunov exponent."], "rates": []}
-            return stability_of(exhibit.model, picture, way_of(exhibit.model, question))
+    @report_errors
+    def stability(self, request: Any) -> Json:
+        """The growth of a small change along the path, and the contraction radius of the final state."""
+        with self.model_lock:
+            loaded, image, _ = self._load(request)
+            if loaded.model is None:
+                return {"text": "A ViT has no ODE, so it has no Lyapunov exponent.", "rates": []}
+            return serialize_stability(loaded.model, image, requested_solver(loaded.model, request))
 
-    @in_a_sentence
-    def perturb(self, question: Any) -> Numbers:
-        """Two paths that begin apart in one patch: both in one plane, and their distance over time."""
-        with self.turn:
-            exhibit, picture, _ = self._asked(question)
-            if exhibit.model is None:
-                return {"words": ["Layers obey no equation: there are no paths to compare."], "times": []}
-            parting = parting_of(exhibit.model, picture, question)
-            return numbers_of_parting(exhibit.model, parting, way_of(exhibit.model, question).steps)
+    @report_errors
+    def perturb(self, request: Any) -> Json:
+        """Two paths whose starts differ in one patch: both in one plane, and their distance over time."""
+        with self.model_lock:
+            loaded, image, _ = self._load(request)
+            if loaded.model is None:
+                return {"text": "A ViT has no ODE, so there are no paths to compare.", "times": []}
+            divergence = perturb_requested(loaded.model, image, request)
+            return serialize_divergence(loaded.model, divergence, requested_solver(loaded.model, request).steps)
 
-    @in_a_sentence
-    def film(self, question: Any) -> Numbers:
+    @report_errors
+    def film(self, request: Any) -> Json:
         """A GIF of the attention over time."""
-        with self.turn:
-            exhibit, picture, name = self._asked(question)
-            story = journey_of(exhibit, picture, name, question).story
-        with self.easel, TemporaryDirectory() as folder:
-            drawing, end = Frames(story, mass_of(question)), story.times[-1]
-            frames = [drawing.draw(end * n / (FILM_FRAMES - 1)) for n in range(FILM_FRAMES)]
-            write_gif(frames, Path(folder) / "film.gif", exact=("white", *LEADERS))
-            return attached(f"{name}.gif", "image/gif", (Path(folder) / "film.gif").read_bytes())
+        with self.model_lock:
+            loaded, image, name = self._load(request)
+            traced = trace_requested(loaded, image, name, request)
+        with self.render_lock, TemporaryDirectory() as folder:
+            path = Path(folder) / "film.gif"
+            write_gif(draw_frames(traced, requested_mass(request), FILM_FRAMES), path)
+            return attachment(f"{name}.gif", "image/gif", path.read_bytes())
 
-    @in_a_sentence
-    def figures(self, question: Any) -> Numbers:
-        """Every figure as PNG, and the numbers that they were drawn from, in one ZIP."""
-        with self.turn:
-            exhibit, picture, name = self._asked(question)
-            journey, model = journey_of(exhibit, picture, name, question), exhibit.model
-            growth = None if model is None else growth_of(model, picture, way_of(model, question))
-            there = model is not None and question.get("row") is not None
-            parting = parting_of(model, picture, question) if model is not None and there else None
-        moments = [journey.story.horizon * share for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        with self.easel:
+    @report_errors
+    def figures(self, request: Any) -> Json:
+        """A ZIP of every figure as PNG, and of the numbers that they were drawn from."""
+        with self.model_lock:
+            loaded, image, name = self._load(request)
+            traced, growth, divergence = trace_requested(loaded, image, name, request), None, None
+            if (model := loaded.model) is not None:
+                growth = measure_growth(model, image, requested_solver(model, request))
+                divergence = None if request.get("row") is None else perturb_requested(model, image, request)
+        with self.render_lock:
+            times = [traced.horizon * share for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
             figures = {
-                "probabilities": draw_beliefs(journey),
-                "path": draw_path(journey, growth),
-                "attention": draw_strip(journey.story, moments, mass_of(question)),
+                "probabilities": draw_probabilities(traced),
+                "path": draw_path(traced, growth),
+                "attention": draw_strip(traced, times, requested_mass(request)),
             }
-            if parting is not None:
-                figures["two-paths"] = draw_parting(parting, journey.story.horizon)
-            return attached(f"{name}-figures.zip", "application/zip", zipped(figures, nan_for_none(journey)))
+            if divergence is not None:
+                figures["two-paths"] = draw_divergence(divergence, traced.horizon)
+            return attachment(f"{name}-figures.zip", "application/zip", zip_figures(figures, serialize_trace(traced)))
 
-    def _asked(self, question: Any) -> tuple[LoadedModel, Image.Image, str]:
-        """The model, the picture and its name."""
-        if not isinstance(question, dict):
-            raise ValueError("a question names a model and a picture")
-        exhibit, picture = self.shelf.take(str(question.get("model"))), str(question.get("picture", ""))
+    def _load(self, request: Any) -> tuple[LoadedModel, Image.Image, str]:
+        """The model, the image and its name."""
+        if not isinstance(request, dict):
+            raise ValueError(f"the request is a {type(request).__name__}; expected a dict with 'model' and 'picture'")
+        loaded, picture = self.catalog.get(str(request.get("model"))), str(request.get("picture", ""))
         if picture.startswith("data:"):
-            return exhibit, from_url(picture, "the picture"), "picture"
+            return loaded, from_data_url(picture, "the image"), "picture"
         if picture not in DRAWINGS:
-            raise ValueError(f"there is no drawing {picture[:80]!r}; known: {', '.join(DRAWINGS)}")
-        return exhibit, DRAWINGS[picture](), picture
+            raise ValueError(f"unknown drawing {picture[:80]!r}; known: {', '.join(DRAWINGS)}")
+        return loaded, DRAWINGS[picture](), picture
 
 
-def journey_of(exhibit: LoadedModel, picture: Image.Image, name: str, question: Question) -> Journey:
-    """Through an equation in the way that was asked for, or up the layers of a ViT, which has no way to choose."""
-    if exhibit.model is None:
-        assert exhibit.teacher is not None  # an exhibit is one of the two
-        assert exhibit.lens is not None
-        return climb(exhibit.teacher, exhibit.lens, picture, name)
-    solver_config = way_of(exhibit.model, question)
-    return travel(
-        exhibit.model, picture, name, solver_config=solver_config, teacher=exhibit.teacher, shares=exhibit.shares
-    )
+def trace_requested(loaded: LoadedModel, image: Image.Image, name: str, request: Json) -> Trace:
+    """The trace with the solver that a request names; a ViT has none."""
+    solver_config = None if loaded.model is None else requested_solver(loaded.model, request)
+    return trace(loaded, image, name, solver_config=solver_config)
 
 
-def way_of(model: ImageModel, question: Question) -> SolverConfig:
-    """The model's own way, but for what the question names; no longer than a page can wait for."""
-    named = {name: question.get(name) or None for name in ("solver", "steps", "horizon")}
+def requested_solver(model: ImageModel, request: Json) -> SolverConfig:
+    """The model's own solver config with the settings that a request names, within the limits of the page."""
+    given = {name: request.get(name) or None for name in ("solver", "steps", "horizon")}
     problems = [
-        *integer(1, MOST_STEPS, optional=True).problem("steps", named["steps"]),
-        *real(above=0, maximum=MOST_HORIZON, optional=True).problem("horizon", named["horizon"]),
+        *integer(1, STEP_LIMIT, optional=True).problem("steps", given["steps"]),
+        *real(above=0, maximum=HORIZON_LIMIT, optional=True).problem("horizon", given["horizon"]),
     ]
-    if named["solver"] is not None and (problem := SOLVERS.problem(str(named["solver"]))):
+    if given["solver"] is not None and (problem := SOLVERS.problem(str(given["solver"]))):
         problems.append(problem)
     if problems:
-        raise ConfigError("the way to integrate", problems)
-    return model.solver_config.replace(**named)
+        raise ConfigError("the solver config", problems)
+    return model.solver_config.replace(**given)
 
 
-def parting_of(model: ImageModel, picture: Image.Image, question: Question) -> Divergence:
-    """The two paths of the patch that a question names, as far as the page shows them."""
-    patch = question.get("row"), question.get("column")
-    if not all(isinstance(place, int) for place in patch):
-        raise ValueError(f"row={patch[0]!r}, column={patch[1]!r}; expected the place of a patch")
-    kind, solver_config = str(question.get("kind") or "token"), way_of(model, question).stretched(BEYOND)
-    return perturb_patch(model, model.pixels_of(picture), (int(patch[0]), int(patch[1])), solver_config, kind=kind)  # type: ignore[arg-type]
+def perturb_requested(model: ImageModel, image: Image.Image, request: Json) -> Divergence:
+    """The original path and the one whose requested patch is perturbed."""
+    row, column = request.get("row"), request.get("column")
+    if not isinstance(row, int) or not isinstance(column, int):
+        raise ValueError(f"row={row!r}, column={column!r}; expected the row and column of a patch, two whole numbers")
+    kind, solver_config = str(request.get("kind") or "token"), requested_solver(model, request).stretched(HORIZONS)
+    return perturb_patch(model, model.pixels_of(image), (row, column), solver_config, kind=kind)
 
 
-def mass_of(question: Question) -> float:
+def requested_mass(request: Json) -> float:
     """The share of the attention to outline."""
-    mass = question.get("mass", 0.6)
+    mass = request.get("mass", 0.6)
     if problems := real(above=0, maximum=1).problem("mass", mass):
-        raise ConfigError("the picture", problems)
+        raise ConfigError("the request", problems)
     return float(mass)
 
 
-def zipped(figures: Mapping[str, Figure], numbers: Numbers) -> bytes:
-    """NAME.png of every figure, and numbers.json."""
+def zip_figures(figures: Mapping[str, Figure], numbers: Json) -> bytes:
+    """A ZIP file with NAME.png for every figure, and numbers.json."""
     file = BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for title, figure in figures.items():
-            drawn = BytesIO()
-            figure.savefig(drawn, format="png")
-            archive.writestr(f"{title}.png", drawn.getvalue())
+            png = BytesIO()
+            figure.savefig(png, format="png")
+            archive.writestr(f"{title}.png", png.getvalue())
         archive.writestr("numbers.json", json.dumps(numbers))
     return file.getvalue()
 
 
-def attached(name: str, kind: str, content: bytes) -> Numbers:
-    """A file as it travels in an answer."""
-    return {"name": name, "type": kind, "data": base64.b64encode(content).decode()}
+def attachment(name: str, media_type: str, content: bytes) -> Json:
+    """A file inside a JSON response."""
+    return {"name": name, "type": media_type, "data": base64.b64encode(content).decode()}

@@ -1,4 +1,4 @@
-"""lambda, r, d(t) -> words: what the numbers of stability mean."""
+"""lambda, r, d(t) -> sentences: what the measurements of stability mean."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from odevit.analysis.perturbation import Divergence
 from odevit.plotting import format_signed
 
 
-def growth_in_words(growth: Growth) -> str:
-    """What the maximal exponent up to the horizon says about small changes."""
+def describe_growth(growth: Growth) -> str:
+    """Whether small changes grow or shrink, from the largest Lyapunov exponent up to the horizon."""
     rate, error = float(growth.exponents.values[0, 0]), float(growth.exponents.error[0, 0])
     if not math.isfinite(rate):
-        return "The path leaves the finite numbers, so that it has no Lyapunov exponent."
+        return "The state becomes infinite or NaN, so there is no Lyapunov exponent."
     measured = f"Lyapunov exponent {format_signed(rate)} ± {error:.2f} up to the horizon"
     if abs(rate) <= error:
-        return f"Whether a small change grows or dies out cannot be told: {measured}."
-    verb, factor = ("shrinks", "dies out") if rate < 0 else ("grows", "grows")
-    return f"A small change {factor}: it {verb} by a factor of e in {1 / abs(rate):.2g} units of time ({measured})."
+        return f"A small change neither clearly grows nor clearly shrinks: {measured}."
+    verb = "shrinks" if rate < 0 else "grows"
+    return f"A small change {verb} by a factor of e in {1 / abs(rate):.2g} units of time ({measured})."
 
 
-def radius_in_words(radius: Radius, size: float, answer: str, rival: str) -> str:
-    """How far the last state is from another answer, `size` being its length."""
+def describe_radius(radius: Radius, size: float, label: str, rival: str) -> str:
+    """How far the final state, of norm `size`, is from another prediction."""
     if not bool(radius.found[0]):
-        return f"No change of the last state that was tried takes the answer away from {answer}."
+        return f"None of the tested changes of the final state changes the prediction {label}."
     value = float(radius.value[0])
     return (
-        f"The answer stays {answer} until the last state is moved by {value:.3g}, {value / size:.1%} of its length; "
-        f"then the nearest other answer is {rival} (contraction radius)."
+        f"The prediction stays {label} until the final state is moved by {value:.3g}, {value / size:.1%} of its norm; "
+        f"beyond that it becomes {rival} (contraction radius)."
     )
 
 
-def parting_in_words(parting: Divergence, at_horizon: int, answers: tuple[str, str]) -> str:
-    """Whether two paths meet, and whether they give the same answer; `at_horizon` is the number of that state."""
-    first, last = float(parting.distance[0]), float(parting.distance[at_horizon])
-    far = f"{first:.3g} apart at the start, {last:.3g} at the horizon"
-    verb = "meet" if last < first / 2 else "come nearer" if last < first else "part"
-    why = (
-        " Covering a patch makes another image, whose equation has a rest point of its own."
-        if parting.kind == "picture" and verb == "part"
+def describe_divergence(divergence: Divergence, at_horizon: int, labels: tuple[str, str]) -> str:
+    """Whether two paths converge, and whether their predictions agree; `at_horizon` is the index of that state."""
+    first, last = float(divergence.distance[0]), float(divergence.distance[at_horizon])
+    verb = "converge" if last < first / 2 else "come closer" if last < first else "diverge"
+    reason = (
+        " A masked patch makes another image, whose ODE has a fixed point of its own."
+        if divergence.kind == "picture" and verb == "diverge"
         else ""
     )
-    stays, changes = f"The answer stays {answers[0]}.", f"The answer changes from {answers[0]} to {answers[1]}."
-    answer = stays if answers[0] == answers[1] else changes
-    return f"The two paths {verb}: {far}.{why} {answer}"
+    same, changed = f"The prediction stays {labels[0]}.", f"The prediction changes from {labels[0]} to {labels[1]}."
+    prediction = same if labels[0] == labels[1] else changed
+    return f"The two paths {verb}: distance {first:.3g} at the start, {last:.3g} at the horizon.{reason} {prediction}"

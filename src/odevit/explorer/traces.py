@@ -1,200 +1,306 @@
-"""image, model, way -> everything the explorer shows of one image: a story, its heads, its path, what it cost."""
+"""image, model, solver config -> Trace: attention, class probabilities and states over integration time."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
+from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.analysis.attention import AttentionPath, attention_over_time, attention_path
 from odevit.analysis.base import frozen
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
-from odevit.explorer.frame_data import SIDE, FrameData, story_of
+from odevit.explorer.catalog import LoadedModel
 from odevit.hf.processor import make_image_processor, pixel_values, pixels_uint8
 from odevit.surgery.head import readout_weights_of
 from odevit.surgery.modeling_student import OdeStudent
-from odevit.surgery.surgery import get_ode_model
-from odevit.tokens import Tokens
+from odevit.tokens import Logits, Pixels, Tokens
 
-BEYOND = 2.0
-"""Horizons that are shown: up to the answer, and as far again, to see whether the state rests there."""
+HORIZONS = 2.0
+"""How far a trace goes, in horizons: past the prediction, to show whether the state has converged by then."""
+DISPLAY_SIDE = 256
+"""Pixels, roughly, along the longer side of a displayed image."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The likeliest class of an image and its probability, the evaluations that it took, and the time."""
+class TimedPrediction:
+    """The most likely class of one image, and what computing it cost."""
 
     label: str
-    share: float
+    probability: float
     nfe: int
     milliseconds: float
 
 
 @dataclass(frozen=True)
-class Journey:
-    """What one image goes through in one model.
+class TeacherTrace:
+    """The layers of a teacher, for display beside its student.
 
     Args:
-        story: times, probabilities, the mean over heads of the attention.
-        answer: at the horizon, in the way that was chosen.
-        usual: what the model answers in its own way; the same object where that is the way that was chosen.
-        heads: a_h(t_n) [time, head, row, column].
-        rolled: the rollout of the attention up to t_n [time, row, column].
-        read: what the head reads of x(t_n), CLS or a mean of the patches, in the width of a teacher [time, dim].
-        layers: the same of a teacher's h_0, ..., h_L [layer + 1, dim]; None without one.
-        way: how it was integrated; None for a stack of layers, whose numbers stand in the place of time.
+        attention: the mean over heads [layer, row, column].
+        readout: what the teacher's head reads of h_0, ..., h_L [layer + 1, dim].
+        starts: the time at which the student should reach each layer; the first is 0.
     """
 
-    story: FrameData
-    answer: Answer
-    usual: Answer
-    heads: Tensor
-    rolled: Tensor
-    read: Tensor
-    layers: Tensor | None
-    solver_config: SolverConfig | None
+    attention: Tensor
+    readout: Tensor
+    starts: tuple[float, ...]
+
+    def layer_at(self, t: float) -> int:
+        """The layer, counted from 0, that corresponds to time t; after the last start, the last layer."""
+        return bisect_right(self.starts, t) - 1
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one model does with one image at the times t_0, ..., t_N. Films, charts and the page are made from it.
+
+    Args:
+        name: of the image.
+        image: the part of it that the model sees.
+        input_size: width and height of the model's input.
+        times: t_0, ..., t_N; for a ViT, the numbers 0, ..., L of its layers.
+        horizon: T, where the prediction is made; `times` may go beyond it.
+        attention: a_h(t_n) [time, head, row, column].
+        rollout: the attention rollout up to t_n [time, row, column].
+        query: the token, or tokens, whose attention it is, such as "CLS".
+        probabilities: of the classes [time, class].
+        speed: |dx/dt| / |x| of each step [time - 1].
+        readout: what the head reads of x(t_n), CLS or a mean of the patches, in the teacher's width [time, dim].
+        labels: names of the classes.
+        prediction: at the horizon, with `solver_config`.
+        default_prediction: with the model's own solver config; the same object if that was used.
+        solver_config: None for a ViT, which has no solver.
+        teacher: None without one.
+    """
+
+    name: str
+    image: Image.Image
+    input_size: tuple[int, int]
+    times: tuple[float, ...]
+    horizon: float
+    attention: Tensor
+    rollout: Tensor
+    query: str
+    probabilities: Tensor
+    speed: Tensor
+    readout: Tensor
+    labels: Mapping[int, str]
+    prediction: TimedPrediction
+    default_prediction: TimedPrediction
+    solver_config: SolverConfig | None = None
+    teacher: TeacherTrace | None = None
+
+    @cached_property
+    def mean_attention(self) -> Tensor:
+        """The mean over heads [time, row, column]."""
+        return self.attention.mean(dim=1)
 
     @property
-    def changed(self) -> bool:
-        """Whether this way gives another answer than the model's own."""
-        return self.answer.label != self.usual.label
+    def prediction_changed(self) -> bool:
+        """Whether the model predicts another class with its own solver config."""
+        return self.prediction.label != self.default_prediction.label
 
     @property
-    def beyond(self) -> float:
-        """How far it goes, in horizons."""
-        return self.story.times[-1] / self.story.horizon
+    def midpoints(self) -> tuple[float, ...]:
+        """(t_n + t_{n+1}) / 2, the times of `speed`."""
+        return tuple((a + b) / 2 for a, b in pairwise(self.times))
+
+    def label(self, number: int) -> str:
+        """The name of a class."""
+        return class_name(self.labels, number)
+
+    def prediction_at(self, t: float) -> tuple[str, float]:
+        """The most likely class at time t and its probability."""
+        probability, number = interpolate(self.probabilities, self.times, t).max(dim=-1)
+        return self.label(int(number)), float(probability)
+
+    def top_classes(self, count: int = 3) -> list[int]:
+        """The predicted class, then the classes with the highest probability at any time."""
+        final = interpolate(self.probabilities, self.times, self.horizon)
+        peaks = self.probabilities.amax(dim=0)
+        peaks[final.argmax()] = torch.inf
+        return peaks.topk(min(count, len(peaks))).indices.tolist()
+
+
+def interpolate(values: Tensor, times: Sequence[float], t: float) -> Tensor:
+    """The value at t: linear between neighbouring times, constant before the first and after the last."""
+    position = float(np.interp(t, times, range(len(times))))
+    return torch.lerp(values[math.floor(position)], values[math.ceil(position)], position % 1)
+
+
+def trace(
+    loaded: LoadedModel, image: Image.Image, name: str = "image", *, solver_config: SolverConfig | None = None
+) -> Trace:
+    """The trace of one image through a loaded model: over time for an ODE, over layers for a ViT."""
+    if loaded.model is not None:
+        options: dict[str, Any] = {"teacher": loaded.teacher, "layer_shares": loaded.layer_shares}
+        return trace_ode(loaded.model, image, name, solver_config=solver_config, **options)
+    assert loaded.teacher is not None  # a LoadedModel without a model holds a ViT
+    assert loaded.lens is not None
+    return trace_vit(loaded.teacher, loaded.lens, image, name)
 
 
 @torch.no_grad()
-def travel(
+def trace_ode(
     model: ImageModel,
-    picture: Image.Image,
-    name: str = "picture",
+    image: Image.Image,
+    name: str = "image",
     *,
     solver_config: SolverConfig | None = None,
-    beyond: float = BEYOND,
+    horizons: float = HORIZONS,
     teacher: Teacher | None = None,
-    shares: Sequence[float] | None = None,
-) -> Journey:
-    """The journey of one picture through a model with a trajectory.
+    layer_shares: Sequence[float] | None = None,
+) -> Trace:
+    """The trace of one image through a model with a trajectory, integrated at constant step size.
 
     Args:
         model: a model with a trajectory.
-        picture: in RGB.
-        name: of the picture.
-        way: how to integrate; the model's own unless given.
-        beyond: how far to go, in horizons.
+        image: of any size and colour mode.
+        name: of the image.
+        solver_config: the model's own unless given.
+        horizons: how far to integrate, in horizons.
         teacher: whose layers are shown beside the path.
-        shares: of the horizon that belong to each of its layers; equal ones unless given.
+        layer_shares: the share of the horizon that belongs to each of its layers; equal ones unless given.
     """
-    solver_config, pixels = solver_config or model.solver_config, model.pixels_of(picture)
+    _ = model.field  # raises if there is no trajectory
+    config, pixels = solver_config or model.solver_config, model.pixels_of(image)
     with frozen(model):
-        answer = _asked(model, pixels, solver_config)
-        usual = answer if solver_config == model.solver_config else _asked(model, pixels, model.solver_config)
-    path = attention_over_time(model, pixels, solver_config.stretched(beyond), rolled=True)
-    story = story_of(model, picture, name, path, solver_config, teacher=teacher, shares=shares)
-    read = torch.stack([what_is_read(model, state)[0] for state in path.states])
-    layers = None if teacher is None else _layers_read(teacher, teacher.states(pixels))
-    return _journey(story, answer, usual, path, read, layers, solver_config)
+        prediction = default_prediction = _predict(model, pixels, config)
+        if config != model.solver_config:
+            default_prediction = _predict(model, pixels, model.solver_config)
+    path = attention_over_time(model, pixels, config.stretched(horizons), rolled=True)
+    with frozen(model):
+        probabilities = torch.cat([model.readout(state).float().softmax(-1) for state in path.states])
+        readout = torch.cat([pooled_features(model, state) for state in path.states])
+    return Trace(
+        name=name,
+        image=display_image(model.image_processor, model.image_size, image),
+        input_size=(pixels.shape[-1], pixels.shape[-2]),
+        horizon=config.horizon,
+        probabilities=probabilities.cpu(),
+        readout=readout,
+        labels=model.labels,
+        prediction=prediction,
+        default_prediction=default_prediction,
+        solver_config=config,
+        teacher=None if teacher is None else _trace_teacher(teacher, pixels, config.horizon, layer_shares),
+        **_path_fields(path),
+    )
 
 
 @torch.no_grad()
-def climb(teacher: Teacher, lens: OdeStudent, picture: Image.Image, name: str = "picture") -> Journey:
-    """The journey of one picture through the layers of a ViT: layer l stands at the time l.
+def trace_vit(teacher: Teacher, lens: OdeStudent, image: Image.Image, name: str = "image") -> Trace:
+    """The trace of one image through the layers of a ViT; layer l stands at time l.
 
     Args:
         teacher: the ViT.
-        lens: what reads a state in the middle of it as if it were the last, see `lens_of`.
-        picture: in RGB.
-        name: of the picture.
+        lens: what makes class probabilities of its hidden states, see `logit_lens`.
+        image: of any size and colour mode.
+        name: of the image.
     """
     processor = teacher.processor or make_image_processor(lens.config)
-    pixels = pixel_values(processor, picture).to(next(teacher.parameters()).device)
-    began = time.perf_counter()
-    logits, solution = teacher.ask(pixels)
-    answer = _answered(logits, lens.labels, solution.stats.nfe, began)
-    output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
-    # The state after the last layer makes no map of its own: it keeps the last one.
-    maps = (*output.attentions, output.attentions[-1])
-    path = attention_path(
-        range(len(output.states)),
-        output.states,
-        maps,
-        layout,
-        partial(readout_weights_of, teacher.model, layout=layout),
-        residual=[0.5] * len(maps),
-    )
+    pixels = pixel_values(processor, image).to(next(teacher.parameters()).device)
+    start = time.perf_counter()
+    logits = teacher.logits(pixels)
+    prediction = _timed(logits, lens.labels, teacher.num_layers, start)
+    path = _layer_path(teacher, pixels)
     with frozen(lens):
-        probabilities = torch.cat([lens.readout(state).float() for state in output.states]).softmax(-1)
-    # Exactly its own answer at the end.
-    probabilities[-1] = logits[0].float().softmax(-1)
-    states = torch.cat(output.states).flatten(1).double()
-    finer = max(1, min(*picture.size, SIDE) // max(lens.image_size))
-    story = FrameData(
+        probabilities = torch.cat([lens.readout(state).float() for state in path.states]).softmax(-1)
+    probabilities[-1] = logits[0].float().softmax(-1)  # the prediction itself, free of the lens's rounding
+    return Trace(
         name=name,
-        picture=Image.fromarray(pixels_uint8(processor, picture, finer).transpose(1, 2, 0).squeeze()),
-        seen=(pixels.shape[-1], pixels.shape[-2]),
-        times=path.times,
+        image=display_image(processor, lens.image_size, image),
+        input_size=(pixels.shape[-1], pixels.shape[-2]),
         horizon=path.times[-1],
-        attention=path.mean[:, 0].float().cpu(),
-        query=path.query,
         probabilities=probabilities.cpu(),
-        speed=(states.diff(dim=0).norm(dim=-1) / states[1:].norm(dim=-1)).cpu(),
+        readout=_layer_readouts(teacher, path),
         labels=lens.labels,
+        prediction=prediction,
+        default_prediction=prediction,
+        **_path_fields(path),
     )
-    return _journey(story, answer, answer, path, _layers_read(teacher, output.states), None, None)
 
 
-def lens_of(teacher: Teacher) -> OdeStudent:
-    """Norm and head of a ViT around nothing: its `readout` says what the head would make of any state in between."""
-    return get_ode_model(teacher.model, vit_spec=teacher.vit_spec).eval().requires_grad_(False)
-
-
-def what_is_read(model: ImageModel, state: Tokens) -> Tensor:
-    """sum_i w_i x_i, w_i the weight of token i in what the head reads [batch, dim]; as wide as a teacher's."""
+def pooled_features(model: ImageModel, state: Tokens) -> Tensor:
+    """sum_i w_i x_i, w_i the weight of token i in what the head reads [batch, dim]; in the teacher's width."""
     weights, _ = model.readout_weights(state)
-    outside = model.to_teacher_space(state)
-    return torch.einsum("bi,bid->bd", weights[:, : outside.shape[1]].to(outside), outside).float().cpu()
+    tokens = model.to_teacher_space(state)
+    return torch.einsum("bi,bid->bd", weights[:, : tokens.shape[1]].to(tokens), tokens).float().cpu()
 
 
-def _layers_read(teacher: Teacher, states: Sequence[Tokens]) -> Tensor:
-    layout = teacher.layout()
+def display_image(processor: BaseImageProcessor, input_size: tuple[int, int], image: Image.Image) -> Image.Image:
+    """The part of an image that a model sees, at the image's own resolution, up to about `DISPLAY_SIDE` pixels."""
+    finer = max(1, min(*image.size, DISPLAY_SIDE) // max(input_size))
+    return Image.fromarray(pixels_uint8(processor, image, finer).transpose(1, 2, 0).squeeze())
+
+
+def class_name(labels: Mapping[int, str], number: int) -> str:
+    """The name of a class; of a list of synonyms, the first."""
+    return labels.get(number, f"class {number}").split(",")[0]
+
+
+def _predict(model: ImageModel, pixels: Pixels, solver_config: SolverConfig) -> TimedPrediction:
+    start = time.perf_counter()
+    output = model(pixels, solver_config=solver_config, on_failure="ignore", return_dict=True)
+    output.trajectory.require(f"no prediction with {solver_config}")
+    return _timed(output.logits, model.labels, output.stats.nfe, start)
+
+
+def _timed(logits: Logits, labels: Mapping[int, str], nfe: int, start: float) -> TimedPrediction:
+    probability, number = logits[0].float().softmax(-1).max(dim=-1)
+    label = class_name(labels, int(number))  # int() waits for the device, so the time below is the full one
+    return TimedPrediction(label, float(probability), nfe, 1000 * (time.perf_counter() - start))
+
+
+def _layer_path(teacher: Teacher, pixels: Pixels) -> AttentionPath:
+    """States and attention of the layers 0, ..., L. The state after the last layer has no map: it repeats the last."""
+    output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
+    maps = (*output.attentions, output.attentions[-1])
+    reader = partial(readout_weights_of, teacher.model, layout=layout)
+    return attention_path(range(len(maps)), output.states, maps, layout, reader, residual=[0.5] * len(maps))
+
+
+def _layer_readouts(teacher: Teacher, path: AttentionPath) -> Tensor:
     rows = []
-    for state in states:
-        weights, _ = readout_weights_of(teacher.model, state, layout=layout)
+    for state in path.states:
+        weights, _ = readout_weights_of(teacher.model, state, layout=teacher.layout())
         rows.append(torch.einsum("bi,bid->bd", weights.to(state), state)[0])
     return torch.stack(rows).float().cpu()
 
 
-def _asked(model: ImageModel, pixels: Tensor, solver_config: SolverConfig) -> Answer:
-    began = time.perf_counter()
-    logits, solution = model.ask(pixels, solver_config)
-    solution.require("this way gives no answer")
-    return _answered(logits, model.labels, solution.stats.nfe, began)
+def _trace_teacher(teacher: Teacher, pixels: Pixels, horizon: float, shares: Sequence[float] | None) -> TeacherTrace:
+    path = _layer_path(teacher, pixels)
+    attention = path.mean[:-1, 0].float().cpu()
+    spans = [horizon * share for share in shares or [1.0 / len(attention)] * len(attention)]
+    return TeacherTrace(attention, _layer_readouts(teacher, path), (0.0, *accumulate(spans[:-1])))
 
 
-def _answered(logits: Tensor, labels: dict[int, str], nfe: int, began: float) -> Answer:
-    share, number = logits[0].float().softmax(-1).max(dim=-1)  # waits for the device
-    label = labels.get(int(number), f"class {int(number)}").split(",")[0]
-    return Answer(label, float(share), nfe, 1000 * (time.perf_counter() - began))
-
-
-def _journey(
-    story: FrameData,
-    answer: Answer,
-    usual: Answer,
-    path: AttentionPath,
-    read: Tensor,
-    layers: Tensor | None,
-    solver_config: SolverConfig | None,
-) -> Journey:
+def _path_fields(path: AttentionPath) -> dict[str, Any]:
     assert path.rolled is not None  # asked for
-    heads, rolled = path.heads[:, 0].float().cpu(), path.rolled[:, 0].float().cpu()
-    return Journey(story, answer, usual, heads, rolled, read, layers, solver_config)
+    return {
+        "times": path.times,
+        "attention": path.heads[:, 0].float().cpu(),
+        "rollout": path.rolled[:, 0].float().cpu(),
+        "query": path.query,
+        "speed": relative_speed(path).cpu(),
+    }
+
+
+def relative_speed(path: AttentionPath) -> Tensor:
+    """|x_{n+1} - x_n| / (h |x_{n+1}|): the speed of the solver's steps, zero where the solver has converged."""
+    states = torch.stack(path.states).flatten(1).double()
+    gaps = torch.tensor(path.times, dtype=torch.float64, device=states.device).diff()
+    return states.diff(dim=0).norm(dim=-1) / gaps / states[1:].norm(dim=-1)

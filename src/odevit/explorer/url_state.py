@@ -1,10 +1,9 @@
-"""?model=cifar10&steps=24&t=0.5 <-> View: what the page shows, in its address, so that a view can be shared."""
+"""?model=cifar10&steps=24&t=0.5 <-> UrlState: what the page shows, as the query of its URL, which can be shared."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from odevit.analysis.perturbation import KINDS
@@ -12,26 +11,25 @@ from odevit.core.base import SOLVERS
 from odevit.errors import Expected, integer, real
 from odevit.explorer.drawings import DRAWINGS
 
-MOST_STEPS = 128
-MOST_HORIZON = 100.0
-MOST_CHARACTERS = 2000
-"""Addresses that are longer are not read at all."""
+STEP_LIMIT = 128
+HORIZON_LIMIT = 100.0
+MAX_LENGTH = 2000
+"""Characters of a query; longer ones are ignored."""
 
 
 @dataclass(frozen=True)
-class View:
-    """What the page shows. None leaves a choice to the model.
+class UrlState:
+    """What the page shows. None stands for the model's own setting.
 
     Args:
-        picture: the name of a drawing. A picture of one's own stays in the browser and is in no address.
-        model, solver, steps, horizon: what is asked, and how it integrates.
-        other: a second model, shown beside the first; none unless given. other_solver, other_steps and other_horizon
-            are its own way.
-        t: the moment that is shown, in horizons.
+        picture: the name of a drawing. Uploaded images stay in the browser and are never part of a URL.
+        model, solver, steps, horizon: the model and its solver config.
+        other: a second model, shown beside the first; other_solver, other_steps and other_horizon are its settings.
+        t: the time that is shown, in horizons.
         head: `mean`, `rollout`, or the number of a head from 1.
         mass: share of the attention that is outlined.
         row, column: the patch that is perturbed.
-        kind: `token` or `picture`, what of the patch is changed.
+        kind: `token` or `picture`, what of the patch is perturbed.
     """
 
     picture: str = "frog"
@@ -51,40 +49,39 @@ class View:
     kind: str = "token"
 
     def query(self) -> str:
-        """The part of an address after its question mark: what is not as usual."""
-        usual = View()
-        entries = {field.name: getattr(self, field.name) for field in fields(self)}
-        return urlencode({name: value for name, value in entries.items() if value != getattr(usual, name)})
+        """The query of a URL, without what is at its default."""
+        entries = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return urlencode({name: value for name, (value, default) in entries.items() if value != default})
 
 
-def read_query(query: str, models: Collection[str]) -> tuple[View, list[str]]:
-    """The view of an address, and a sentence for every part of it that cannot be shown and is left out."""
-    if len(query) > MOST_CHARACTERS:
-        return View(), [f"the address has {len(query):,} characters and was not read; expected {MOST_CHARACTERS:,}"]
-    rules, view, problems = _rules(models), View(), []
+def parse_query(query: str, models: Collection[str]) -> tuple[UrlState, list[str]]:
+    """The state that a query describes, and a message for each part of it that is invalid and ignored."""
+    if len(query) > MAX_LENGTH:
+        return UrlState(), [f"the query has {len(query):,} characters and was ignored; expected at most {MAX_LENGTH:,}"]
+    rules, state, problems = _rules(models), UrlState(), []
     for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
         if name not in rules:
-            continue  # gradio has words of its own in an address, such as __theme
+            continue  # gradio has keys of its own, such as __theme
         kind, rule = rules[name]
         try:
             value = kind(text)
         except ValueError:
             value = text
         if problem := rule.problem(name, value):
-            problems += [sentence[:300] for sentence in problem]
+            problems += [message[:300] for message in problem]
         else:
-            view = replace(view, **{name: value})
-    return view, problems
+            state = replace(state, **{name: value})
+    return state, problems
 
 
 def _rules(models: Collection[str]) -> dict[str, tuple[type, Expected]]:
     def one_of(names: Collection[str]) -> Expected:
         return Expected("one of " + ", ".join(names), lambda value: value in names)
 
-    solver_config: dict[str, tuple[type, Any]] = {
+    solver: dict[str, tuple[type, Expected]] = {
         "solver": (str, one_of(list(SOLVERS))),
-        "steps": (int, integer(1, MOST_STEPS)),
-        "horizon": (float, real(above=0, maximum=MOST_HORIZON)),
+        "steps": (int, integer(1, STEP_LIMIT)),
+        "horizon": (float, real(above=0, maximum=HORIZON_LIMIT)),
     }
     head = Expected(
         "mean, rollout or the number of a head",
@@ -94,8 +91,8 @@ def _rules(models: Collection[str]) -> dict[str, tuple[type, Expected]]:
         "picture": (str, one_of(list(DRAWINGS))),
         "model": (str, one_of(models)),
         "other": (str, one_of(models)),
-        **solver_config,
-        **{f"other_{name}": rule for name, rule in solver_config.items()},
+        **solver,
+        **{f"other_{name}": rule for name, rule in solver.items()},
         "t": (float, real(minimum=0, maximum=2)),
         "head": (str, head),
         "mass": (float, real(above=0, maximum=1)),

@@ -1,40 +1,40 @@
-// The explorer in the browser. The server is asked for numbers; moving through time happens here, frame by frame.
+// The explorer in the browser. The server sends all numbers of an image at once; moving through time is drawn here.
 const root = element.querySelector(".xp");
 const find = (selector, within = root) => within.querySelector(selector);
 const all = (selector, within = root) => [...within.querySelectorAll(selector)];
 const KEYS = ["picture", "model", "solver", "steps", "horizon", "other", "other_solver", "other_steps", "other_horizon",
   "t", "head", "mass", "row", "column", "kind"];
-const USUAL = { picture: "frog", t: 1, head: "mean", mass: 0.6, kind: "token" };
-const SECONDS = 6; // that playing takes from the start to the end
-const MOST_BYTES = 64 * 2 ** 20; // as the server has it: no use in sending what it refuses
+const DEFAULTS = { picture: "frog", t: 1, head: "mean", mass: 0.6, kind: "token" };
+const SECONDS = 6; // playing time from the start to the end
+const MAX_BYTES = 64 * 2 ** 20; // the server's limit
 const INFERNO = [[0, 0, 4], [31, 12, 72], [85, 15, 109], [136, 34, 106], [186, 54, 85], [227, 89, 51], [249, 140, 10],
   [249, 201, 50], [252, 255, 164]];
 
-const state = { ...USUAL };
-let known = { models: [], solvers: [], drawings: {} };
-let own = null; // the data: address of the visitor's own picture
+const state = { ...DEFAULTS };
+let choices = { models: [], solvers: [], drawings: {} };
+let uploaded = null; // the data: URL of the visitor's image
 let playing = null;
-const sides = ["", "other_"].map((prefix) => ({ prefix, data: null, stability: null, parting: null, turn: 0, parts: null }));
+const sides = ["", "other_"].map((prefix) => ({ prefix, data: null, stability: null, divergence: null, turn: 0, parts: null }));
 
-// ---------------------------------------------------------------- asking
+// ---------------------------------------------------------------- requests
 
-const isThere = (side) => side.prefix === "" || Boolean(state.other);
+const isVisible = (side) => side.prefix === "" || Boolean(state.other);
 const modelOf = (side) => (side.prefix ? state.other : state.model);
 
-function questionOf(side) {
-  const question = { model: modelOf(side), picture: own || state.picture, mass: state.mass, kind: state.kind };
+function requestOf(side) {
+  const body = { model: modelOf(side), picture: uploaded || state.picture, mass: state.mass, kind: state.kind };
   for (const key of ["solver", "steps", "horizon"]) {
-    if (state[side.prefix + key] !== undefined) question[key] = state[side.prefix + key];
+    if (state[side.prefix + key] !== undefined) body[key] = state[side.prefix + key];
   }
-  if (state.row !== undefined) Object.assign(question, { row: state.row, column: state.column });
-  return question;
+  if (state.row !== undefined) Object.assign(body, { row: state.row, column: state.column });
+  return body;
 }
 
-async function asked(name, question) {
+async function send(name, body) {
   try {
-    return await server[name](question);
+    return await server[name](body);
   } catch (error) {
-    return { problem: "The server did not answer; look at the terminal in which it runs." };
+    return { problem: "No response from the server. See the terminal in which odevit serve runs." };
   }
 }
 
@@ -44,20 +44,20 @@ function notice(text) {
   place.hidden = !text;
 }
 
-// While an answer is on its way, further changes wait and are asked once: dragging a slider never builds a queue.
+// One request at a time: changes made meanwhile are sent together afterwards, so that dragging a slider builds no queue.
 async function refresh(side) {
-  if (!isThere(side)) {
-    Object.assign(side, { data: null, stability: null, parting: null, turn: side.turn + 1 });
-    return layOut();
+  if (!isVisible(side)) {
+    Object.assign(side, { data: null, stability: null, divergence: null, turn: side.turn + 1 });
+    return layout();
   }
-  if (side.asking) { side.again = true; return; }
-  side.asking = true;
+  if (side.loading) { side.stale = true; return; }
+  side.loading = true;
   const turn = ++side.turn;
   if (side.parts) side.parts.article.setAttribute("aria-busy", "true");
   const began = performance.now();
-  const data = await asked("look", questionOf(side));
-  side.asking = false;
-  if (side.again) { side.again = false; return refresh(side); }
+  const data = await send("trace", requestOf(side));
+  side.loading = false;
+  if (side.stale) { side.stale = false; return refresh(side); }
   if (turn !== side.turn) return;
   if (data.problem) {
     notice(data.problem);
@@ -66,51 +66,50 @@ async function refresh(side) {
     return;
   }
   notice("");
-  Object.assign(side, { data, stability: null, parting: null });
-  keepInRange(side);
-  layOut();
+  Object.assign(side, { data, stability: null, divergence: null });
+  dropInvalidChoices(side);
+  layout();
   side.parts.article.dataset.roundTrip = Math.round(performance.now() - began);
   root.setAttribute("aria-busy", "false");
-  await measure(side, turn);
+  await loadStability(side, turn);
 }
 
-async function measure(side, turn) {
-  const disturbed = state.row !== undefined;
-  if (disturbed) await disturb(side, turn);
-  const stability = await asked("stability", questionOf(side));
+async function loadStability(side, turn) {
+  if (state.row !== undefined) await loadDivergence(side, turn);
+  const stability = await send("stability", requestOf(side));
   if (turn !== side.turn) return;
-  side.stability = stability.problem ? { words: [stability.problem], rates: [] } : stability;
+  side.stability = stability.problem ? { text: stability.problem, rates: [] } : stability;
   drawSide(side);
 }
 
-async function disturb(side, turn = side.turn) {
+async function loadDivergence(side, turn = side.turn) {
   if (!side.data) return;
-  if (state.row === undefined) { side.parting = null; return drawSide(side); }
-  const parting = await asked("perturb", questionOf(side));
+  if (state.row === undefined) { side.divergence = null; return drawSide(side); }
+  const divergence = await send("perturb", requestOf(side));
   if (turn !== side.turn) return;
-  side.parting = parting.problem ? { words: [parting.problem], times: [] } : parting;
+  side.divergence = divergence.problem ? { text: divergence.problem, times: [] } : divergence;
   drawSide(side);
 }
 
-function keepInRange(side) {
+function dropInvalidChoices(side) {
   if (side.prefix === "" && !(state.head in side.data.attention)) state.head = "mean";
   const [rows, columns] = side.data.grid;
   if (side.prefix === "" && (state.row >= rows || state.column >= columns)) { delete state.row; delete state.column; }
 }
 
-// ---------------------------------------------------------------- the address
+// ---------------------------------------------------------------- the URL
 
-function writeAddress() {
-  const words = new URLSearchParams();
-  for (const [key, value] of new URLSearchParams(location.search)) if (!KEYS.includes(key)) words.set(key, value);
+function writeUrl() {
+  const query = new URLSearchParams();
+  for (const [key, value] of new URLSearchParams(location.search)) if (!KEYS.includes(key)) query.set(key, value);
   for (const key of KEYS) {
     const value = state[key];
-    if (value === undefined || value === "" || value === USUAL[key]) continue;
-    if (key === "model" && value === known.models[0]) continue;
-    words.set(key, value);
+    if (value === undefined || value === "" || value === DEFAULTS[key]) continue;
+    if (key === "model" && value === choices.models[0]) continue;
+    query.set(key, value);
   }
-  const query = words.toString();
-  history.replaceState(null, "", location.pathname + (query ? "?" + query : ""));
+  const search = query.toString();
+  history.replaceState(null, "", location.pathname + (search ? "?" + search : ""));
 }
 
 // ---------------------------------------------------------------- controls
@@ -122,12 +121,12 @@ function fill(select, options) {
 function showControls() {
   for (const side of sides) {
     const box = find(`details[data-side="${side.prefix}"]`);
-    find(".xp-way", box).hidden = !isThere(side) || (side.data !== null && side.data.way === null);
-    const way = side.data ? side.data.way : null;
+    find(".xp-solver", box).hidden = !isVisible(side) || (side.data !== null && side.data.solver_config === null);
+    const solver = side.data ? side.data.solver_config : null;
     for (const key of ["solver", "steps", "horizon"]) {
       const control = find(`[data-key="${side.prefix + key}"]`, box);
-      const value = state[side.prefix + key] ?? (way ? way[key] : undefined);
-      if (value === undefined || document.activeElement === control && control.type === "range") { /* being moved */ }
+      const value = state[side.prefix + key] ?? (solver ? solver[key] : undefined);
+      if (value === undefined || document.activeElement === control && control.type === "range") { /* being dragged */ }
       else {
         if (control.type === "range" && Number(value) > Number(control.max)) control.max = value;
         control.value = value;
@@ -147,9 +146,9 @@ function showControls() {
   find('[data-key="mass"]').value = state.mass;
   find('[data-key="mass"]').parentElement.querySelector(".xp-value").textContent = Math.round(100 * state.mass) + "%";
   for (const button of all(".xp-drawings button")) {
-    button.setAttribute("aria-pressed", String(!own && button.dataset.name === state.picture));
+    button.setAttribute("aria-pressed", String(!uploaded && button.dataset.name === state.picture));
   }
-  find(".xp-thumb").src = own || known.drawings[state.picture] || "";
+  find(".xp-thumb").src = uploaded || choices.drawings[state.picture] || "";
 }
 
 function onControl(event) {
@@ -160,27 +159,27 @@ function onControl(event) {
   if (value === "") delete state[key]; else state[key] = value;
   const output = event.target.parentElement.querySelector(".xp-value");
   if (number && output && key !== "t") output.textContent = key === "mass" ? Math.round(100 * value) + "%" : value;
-  if (key === "t") { stop(); return moveTo(state.t); }
-  if (key === "mass" || key === "head") { writeAddress(); return drawNow(); }
+  if (key === "t") { pause(); return showTime(state.t); }
+  if (key === "mass" || key === "head") { writeUrl(); return redraw(); }
   if (key === "model" || key === "other") {
     const prefix = key === "other" ? "other_" : "";
     for (const name of ["solver", "steps", "horizon"]) delete state[prefix + name];
   }
-  writeAddress();
+  writeUrl();
   refresh(sides[key.startsWith("other") ? 1 : 0]);
 }
 
 root.addEventListener("input", onControl);
-for (const button of all(".xp-own")) {
+for (const button of all(".xp-reset")) {
   button.addEventListener("click", () => {
     const side = sides[button.closest("details").dataset.side ? 1 : 0];
     for (const name of ["solver", "steps", "horizon"]) delete state[side.prefix + name];
-    writeAddress();
+    writeUrl();
     refresh(side);
   });
 }
 
-// ---------------------------------------------------------------- pictures from outside
+// ---------------------------------------------------------------- uploads
 
 function read(file) {
   return new Promise((resolve, reject) => {
@@ -191,50 +190,50 @@ function read(file) {
   });
 }
 
-async function take(file) {
+async function upload(file) {
   if (!file) return;
-  if (file.size > MOST_BYTES) return notice(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; expected at most 64`);
+  if (file.size > MAX_BYTES) return notice(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; expected at most 64`);
   let data = await read(file);
-  // An empty file, or one without a type, has a data: address that says neither.
+  // The data: URL of an empty file, or of one without a type, has no base64 part.
   if (!data.includes(";base64,")) data = "data:application/octet-stream;base64,";
-  const answer = await asked("receive", { name: file.name, data });
+  const answer = await send("upload", { name: file.name, data });
   if (answer.problem) return notice(answer.problem);
-  own = answer.picture;
+  uploaded = answer.image;
   delete state.row; delete state.column;
-  writeAddress();
+  writeUrl();
   notice("");
   sides.forEach(refresh);
   showControls();
 }
 
-find("#xp-file").addEventListener("change", (event) => { take(event.target.files[0]); event.target.value = ""; });
+find("#xp-file").addEventListener("change", (event) => { upload(event.target.files[0]); event.target.value = ""; });
 root.addEventListener("dragover", (event) => { event.preventDefault(); find(".xp-drop").classList.add("over"); });
 root.addEventListener("dragleave", () => find(".xp-drop").classList.remove("over"));
 root.addEventListener("drop", (event) => {
   event.preventDefault();
   find(".xp-drop").classList.remove("over");
-  take(event.dataTransfer.files[0]);
+  upload(event.dataTransfer.files[0]);
 });
 document.addEventListener("paste", (event) => {
   const file = [...event.clipboardData.files][0];
-  if (file) { event.preventDefault(); take(file); }
+  if (file) { event.preventDefault(); upload(file); }
 });
 
 // ---------------------------------------------------------------- time
 
-function moveTo(t, writing = true) {
+function showTime(t, writing = true) {
   state.t = Math.round(100 * t) / 100;
   find('[data-key="t"]').value = t;
-  drawNow(t);
-  if (writing) writeAddress();
+  redraw(t);
+  if (writing) writeUrl();
 }
 
-function stop() {
+function pause() {
   if (playing === null) return;
   cancelAnimationFrame(playing);
   playing = null;
   showPlay();
-  moveTo(state.t); // the moment in the address is the one that is shown
+  showTime(state.t); // writes the displayed time into the URL
 }
 
 function showPlay() {
@@ -245,14 +244,14 @@ function showPlay() {
 }
 
 find(".xp-play").addEventListener("click", () => {
-  if (playing !== null) return stop();
+  if (playing !== null) return pause();
   const end = Number(find('[data-key="t"]').max);
   const from = state.t >= end - 0.005 ? 0 : state.t;
   const began = performance.now();
   const step = (now) => {
     const t = from + Math.max(0, now - began) / 1000 / SECONDS * end;
-    moveTo(Math.min(t, end), false);
-    if (t >= end) return stop();
+    showTime(Math.min(t, end), false);
+    if (t >= end) return pause();
     playing = requestAnimationFrame(step);
   };
   playing = requestAnimationFrame(step);
@@ -275,14 +274,14 @@ function html(name, attributes = {}, ...children) {
   return node;
 }
 const percent = (share) => (100 * share).toFixed(share < 0.0995 ? 1 : 0) + "%";
-// A class has the same colour on both sides, so that they can be compared.
-function colour(name) {
+// A class has the same colour on both sides.
+function colourOf(name) {
   const names = [...new Set(sides.flatMap((side) => (side.data ? side.data.classes : [])))];
   return `var(--c${Math.max(0, names.indexOf(name)) % 6})`;
 }
 
-// The value at t, linear between its neighbours, constant outside: as odevit.film.story.between has it.
-function place(times, t) {
+// The two indices around t and the position between them; see interpolate in traces.py.
+function locate(times, t) {
   if (t <= times[0]) return [0, 0, 0];
   const last = times.length - 1;
   if (t >= times[last]) return [last, last, 0];
@@ -290,11 +289,11 @@ function place(times, t) {
   while (times[n + 1] < t) n++;
   return [n, n + 1, (t - times[n]) / (times[n + 1] - times[n])];
 }
-const between = (values, [a, b, share]) => values[a] + share * (values[b] - values[a]);
-const mixed = (rows, [a, b, share]) => rows[a].map((value, k) => value + share * (rows[b][k] - value));
+const valueAt = (values, [a, b, share]) => values[a] + share * (values[b] - values[a]);
+const rowAt = (rows, [a, b, share]) => rows[a].map((value, k) => value + share * (rows[b][k] - value));
 
-// The smallest set of patches that holds a share of the attention: as odevit.analysis.mass_threshold has it.
-function holders(values, mass) {
+// The smallest set of patches that holds a share of the attention; see mass_threshold in objectives/attention_matching.py.
+function patchesInside(values, mass) {
   const total = values.reduce((sum, value) => sum + value, 0);
   const chosen = new Array(values.length).fill(mass >= 1);
   if (mass >= 1) return chosen;
@@ -316,47 +315,47 @@ function inferno(share) {
 
 function makeSide(side) {
   const article = html("article", { class: "xp-side", "aria-busy": "false", "data-side": side.prefix || "first" });
-  const title = html("h2"), facts = html("p", { class: "xp-facts", "aria-live": "polite" });
+  const title = html("h2"), summary = html("p", { class: "xp-summary", "aria-live": "polite" });
   const map = html("canvas", { class: "xp-map", width: 480, height: 480, tabindex: 0, role: "application",
-    "aria-label": "Attention over the picture. Arrow keys choose a patch, Enter disturbs it, Escape lets go." });
+    "aria-label": "Attention over the image. Arrow keys select a patch, Enter perturbs it, Escape clears the perturbation." });
   const scale = html("div", { class: "xp-scale" }, html("span", {}, "0"), html("i"), html("span"));
   find("i", scale).style.background =
     `linear-gradient(90deg, ${INFERNO.map((rgb) => `rgb(${rgb})`).join(", ")})`;
   const legend = html("ul", { class: "xp-legend" });
-  const curves = svg("svg", { viewBox: "0 0 400 230", role: "img", "aria-label": "Probabilities over time" });
-  const path = svg("svg", { viewBox: "0 0 400 270", role: "img", "aria-label": "The path in its plane" });
-  const gap = svg("svg", { viewBox: "0 0 400 190", role: "img", "aria-label": "Distance between the two paths over time" });
-  const empty = html("p", { class: "xp-empty" }, "Click a patch of the picture, or choose one with the arrow keys and press Enter.");
-  const kinds = html("div", { class: "xp-kinds", role: "group", "aria-label": "What is changed" });
-  for (const [kind, text] of [["token", "Nudge its token"], ["picture", "Cover it in the picture"], ["", "Let go"]]) {
+  const curves = svg("svg", { viewBox: "0 0 400 230", role: "img", "aria-label": "Class probabilities over time" });
+  const path = svg("svg", { viewBox: "0 0 400 270", role: "img", "aria-label": "Path of the state" });
+  const distance = svg("svg", { viewBox: "0 0 400 190", role: "img", "aria-label": "Distance of the two paths over time" });
+  const empty = html("p", { class: "xp-empty" }, "Click a patch of the image, or select one with the arrow keys and press Enter.");
+  const kinds = html("div", { class: "xp-kinds", role: "group", "aria-label": "Kind of perturbation" });
+  for (const [kind, text] of [["token", "Add noise to its token"], ["picture", "Mask it in the image"], ["", "Clear"]]) {
     const button = html("button", { type: "button", class: "xp-button", "data-kind": kind }, text);
     button.addEventListener("click", () => {
       if (kind) state.kind = kind; else { delete state.row; delete state.column; }
-      writeAddress();
-      sides.forEach((each) => disturb(each));
+      writeUrl();
+      sides.forEach((each) => loadDivergence(each));
     });
     kinds.append(button);
   }
-  const told = { map: html("p"), path: html("p", { class: "told", "aria-live": "polite" }), gap: html("p", { class: "told", "aria-live": "polite" }) };
-  const whose = [];
+  const notes = { map: html("p"), path: html("p", { class: "xp-text", "aria-live": "polite" }), distance: html("p", { class: "xp-text", "aria-live": "polite" }) };
+  const modelNames = [];
   const card = (name, heading, content, ...captions) =>
     html("figure", { class: "xp-card", "data-card": name },
-      html("h3", {}, heading, whose[whose.push(html("span", { class: "xp-whose" })) - 1]), ...content, html("figcaption", {}, ...captions));
+      html("h3", {}, heading, modelNames[modelNames.push(html("span", { class: "xp-model-name" })) - 1]), ...content, html("figcaption", {}, ...captions));
   const pathNote = html("p");
-  article.append(title, facts, html("div", { class: "xp-cards" },
-    card("attention", "What it looks at", [map, scale], told.map),
-    card("probabilities", "What the head would say", [legend, curves],
-      html("p", {}, "The probabilities that the head would give if the equation stopped at that moment; the dotted line is the horizon, where it does.")),
-    card("path", "Where it goes", [path], pathNote, told.path),
-    card("parting", "Disturb one patch", [kinds, empty, gap],
-      html("p", {}, "How far apart two paths are that begin apart in one patch, as a share of the state's length (logarithmic)."), told.gap)));
-  side.parts = { article, title, facts, map, scale, legend, curves, path, pathNote, gap, empty, kinds, told, whose, cursor: null };
+  article.append(title, summary, html("div", { class: "xp-cards" },
+    card("attention", "Attention", [map, scale], notes.map),
+    card("probabilities", "Class probabilities", [legend, curves],
+      html("p", {}, "Class probabilities if the integration stopped at that time. The dotted line is the horizon, where the prediction is made.")),
+    card("path", "Path of the state", [path], pathNote, notes.path),
+    card("divergence", "Perturb one patch", [kinds, empty, distance],
+      html("p", {}, "Distance of two paths that differ in one patch at the start, relative to the norm of the state (logarithmic)."), notes.distance)));
+  side.parts = { article, title, summary, map, scale, legend, curves, path, pathNote, distance, empty, kinds, notes, modelNames, cursor: null };
   map.addEventListener("click", (event) => {
     const box = map.getBoundingClientRect(), [rows, columns] = side.data.grid;
     choose(Math.floor((event.clientY - box.top) / box.height * rows), Math.floor((event.clientX - box.left) / box.width * columns));
   });
   map.addEventListener("keydown", (event) => onMapKey(side, event));
-  map.addEventListener("blur", () => { side.parts.cursor = null; drawMoment(side, state.t); });
+  map.addEventListener("blur", () => { side.parts.cursor = null; drawTime(side, state.t); });
 }
 
 function onMapKey(side, event) {
@@ -367,14 +366,14 @@ function onMapKey(side, event) {
     const [down, right] = moves[event.key];
     if (side.parts.cursor) cursor = [(cursor[0] + down + rows) % rows, (cursor[1] + right + columns) % columns];
     side.parts.cursor = cursor;
-    drawMoment(side, state.t);
+    drawTime(side, state.t);
   } else if (event.key === "Enter" || event.key === " ") {
     choose(...cursor);
   } else if (event.key === "Escape") {
     delete state.row; delete state.column;
     side.parts.cursor = null;
-    writeAddress();
-    sides.forEach((each) => disturb(each));
+    writeUrl();
+    sides.forEach((each) => loadDivergence(each));
   } else return;
   event.preventDefault();
 }
@@ -382,20 +381,20 @@ function onMapKey(side, event) {
 function choose(row, column) {
   state.row = row;
   state.column = column;
-  writeAddress();
-  sides.forEach((each) => disturb(each));
+  writeUrl();
+  sides.forEach((each) => loadDivergence(each));
 }
 
-function layOut() {
-  const box = find(".xp-sides"), shown = sides.filter((side) => isThere(side) && side.data);
+function layout() {
+  const box = find(".xp-sides"), visible = sides.filter((side) => isVisible(side) && side.data);
   for (const side of sides) if (!side.parts) makeSide(side);
-  const wanted = shown.map((side) => side.parts.article);
+  const wanted = visible.map((side) => side.parts.article);
   if (wanted.length !== box.children.length || wanted.some((article, k) => box.children[k] !== article)) {
     box.replaceChildren(...wanted);
   }
-  box.classList.toggle("two", shown.length > 1);
+  box.classList.toggle("two", visible.length > 1);
   showControls();
-  shown.forEach(drawSide);
+  visible.forEach(drawSide);
 }
 
 function drawSide(side) {
@@ -403,32 +402,32 @@ function drawSide(side) {
   const { parts, data } = side;
   parts.article.setAttribute("aria-busy", "false");
   parts.title.textContent = modelOf(side);
-  drawFacts(side);
+  drawSummary(side);
   prepareMap(side);
   drawCurves(side);
   drawPath(side);
-  drawGap(side);
-  parts.told.map.textContent = `Which patches the answer is made from: attention of the ${data.query === "CLS" ? "CLS token" : data.query} ` +
-    `at this moment; the outline holds the chosen share of it. Click a patch to disturb it.`;
-  drawMoment(side, state.t);
+  drawDistance(side);
+  const query = data.query === "CLS" ? "CLS token" : data.query;
+  parts.notes.map.textContent = `Attention of the ${query} at this time. The outline holds the chosen share of it. Click a patch to perturb it.`;
+  drawTime(side, state.t);
 }
 
-function drawFacts(side) {
-  const { data, parts } = side, answer = data.answer;
-  const way = data.way ? `${data.way.solver.replaceAll("_", " ")}, ${data.way.steps} steps, T = ${data.way.horizon}` : `${data.times.length - 1} layers`;
-  for (const name of parts.whose) name.textContent = `${modelOf(side)}: ${way}`;
-  const changed = data.changed
-    ? html("span", { class: "changed" }, `answer changed: its own way says ${data.usual.label} (${percent(data.usual.share)})`)
-    : html("span", {}, data.way ? "same answer as in its own way" : "a stack of layers: no way to choose");
-  parts.facts.replaceChildren(html("strong", { class: "xp-answer" }, answer.label), html("b", {}, percent(answer.share)), html("span", {}, way),
-    html("span", {}, html("b", { class: "xp-nfe" }, String(answer.nfe)), " NFE"),
-    html("span", {}, html("b", {}, answer.milliseconds.toFixed(answer.milliseconds < 10 ? 1 : 0)), " ms"), changed);
+function drawSummary(side) {
+  const { data, parts } = side, best = data.prediction, solver = data.solver_config;
+  const settings = solver ? `${solver.solver.replaceAll("_", " ")}, ${solver.steps} steps, T = ${solver.horizon}` : `${data.times.length - 1} layers`;
+  for (const name of parts.modelNames) name.textContent = `${modelOf(side)}: ${settings}`;
+  const changed = data.prediction_changed
+    ? html("span", { class: "changed" }, `prediction changed: ${data.default_prediction.label} (${percent(data.default_prediction.probability)}) with the model's own settings`)
+    : html("span", {}, solver ? "same prediction as with the model's own settings" : "a ViT has no solver settings");
+  parts.summary.replaceChildren(html("strong", { class: "xp-answer" }, best.label), html("b", {}, percent(best.probability)), html("span", {}, settings),
+    html("span", {}, html("b", { class: "xp-nfe" }, String(best.nfe)), " NFE"),
+    html("span", {}, html("b", {}, best.milliseconds.toFixed(best.milliseconds < 10 ? 1 : 0)), " ms"), changed);
 }
 
 function prepareMap(side) {
   const { data, parts } = side;
-  if (parts.pictured === data.picture) return;
-  parts.pictured = data.picture;
+  if (parts.loadedImage === data.image) return;
+  parts.loadedImage = data.image;
   parts.grey = null;
   const image = new Image();
   image.onload = () => {
@@ -437,31 +436,31 @@ function prepareMap(side) {
     pen.drawImage(image, 0, 0, 480, 480);
     const pixels = pen.getImageData(0, 0, 480, 480), values = pixels.data;
     for (let k = 0; k < values.length; k += 4) {
-      // Grey levels closer together than they are: the picture must not outshine what is shown over it.
+      // Reduced contrast, so that the attention over it is seen better than the image.
       const grey = 56 + 0.56 * (0.299 * values[k] + 0.587 * values[k + 1] + 0.114 * values[k + 2]);
       values[k] = values[k + 1] = values[k + 2] = grey;
     }
     pen.putImageData(pixels, 0, 0);
     parts.grey = canvas;
-    drawMoment(side, state.t);
+    drawTime(side, state.t);
   };
-  image.src = data.picture;
+  image.src = data.image;
 }
 
 const timeOf = (side, t) => Math.min(t * side.data.horizon, side.data.times[side.data.times.length - 1]);
 
-function drawNow(t = state.t) { for (const side of sides) if (side.data && side.parts) drawMoment(side, t); }
+function redraw(t = state.t) { for (const side of sides) if (side.data && side.parts) drawTime(side, t); }
 
-// What depends on the moment, and nothing else: this runs for every frame.
-function drawMoment(side, t) {
-  const { data, parts } = side, at = place(data.times, timeOf(side, t));
+// Everything that depends on the time, and nothing else: this runs for every frame.
+function drawTime(side, t) {
+  const { data, parts } = side, at = locate(data.times, timeOf(side, t));
   if (side.prefix === "") {
     const time = timeOf(side, t);
-    find(".xp-now").textContent = data.way ? `t = ${time.toFixed(2)}, ${t.toFixed(2)} horizons` : `layer ${time.toFixed(1)}`;
+    find(".xp-now").textContent = data.solver_config ? `t = ${time.toFixed(2)}, ${t.toFixed(2)} horizons` : `layer ${time.toFixed(1)}`;
     find('[data-key="t"]').setAttribute("aria-valuetext", find(".xp-now").textContent);
   }
   const name = state.head in data.attention ? state.head : "mean";
-  const rows = data.attention[name], values = mixed(rows, at), [down, across] = data.grid;
+  const rows = data.attention[name], values = rowAt(rows, at), [down, across] = data.grid;
   if (parts.mapOf !== rows) {
     parts.mapOf = rows;
     parts.range = [Math.min(...rows.map((row) => Math.min(...row))), Math.max(...rows.map((row) => Math.max(...row)))];
@@ -474,20 +473,20 @@ function drawMoment(side, t) {
     parts.now.setAttribute("x1", x);
     parts.now.setAttribute("x2", x);
     parts.dots.forEach((dot, k) => {
-      const share = between(data.probabilities[k], at);
+      const share = valueAt(data.probabilities[k], at);
       dot.setAttribute("cx", x);
       dot.setAttribute("cy", parts.scaleY(share));
       parts.shares[k].textContent = percent(share);
     });
   }
-  if (parts.walker) parts.walker.forEach(([node, points]) => {
-    const [px, py] = mixed(points, at);
+  if (parts.markers) parts.markers.forEach(([node, points]) => {
+    const [px, py] = rowAt(points, at);
     node.setAttribute("cx", px);
     node.setAttribute("cy", py);
   });
-  if (parts.gapNow) {
-    parts.gapNow.setAttribute("x1", parts.gapX(timeOf(side, t)));
-    parts.gapNow.setAttribute("x2", parts.gapX(timeOf(side, t)));
+  if (parts.distanceNow) {
+    parts.distanceNow.setAttribute("x1", parts.distanceX(timeOf(side, t)));
+    parts.distanceNow.setAttribute("x2", parts.distanceX(timeOf(side, t)));
   }
 }
 
@@ -505,7 +504,7 @@ function drawMap(parts, values, rows, columns) {
   tiny.putImageData(pixels, 0, 0);
   pen.imageSmoothingEnabled = true;
   pen.drawImage(small, 0, 0, size, size);
-  const chosen = holders(values, state.mass), inside = (row, column) =>
+  const chosen = patchesInside(values, state.mass), inside = (row, column) =>
     row >= 0 && column >= 0 && row < rows && column < columns && chosen[row * columns + column];
   parts.map.dataset.outlined = chosen.filter(Boolean).length;
   const width = size / columns, height = size / rows;
@@ -534,7 +533,7 @@ function timeAxis(node, data, left, right, bottom, top) {
   const end = data.times[data.times.length - 1], x = (t) => left + (right - left) * t / end;
   node.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   for (const t of ticks(end)) node.append(svg("text", { x: x(t), y: bottom + 15, "text-anchor": "middle" }, t));
-  node.append(svg("text", { x: right, y: bottom + 29, "text-anchor": "end" }, data.way ? "integration time t" : "layer"));
+  node.append(svg("text", { x: right, y: bottom + 29, "text-anchor": "end" }, data.solver_config ? "integration time t" : "layer"));
   node.append(svg("line", { class: "horizon", x1: x(data.horizon), x2: x(data.horizon), y1: top, y2: bottom }));
   return x;
 }
@@ -550,80 +549,81 @@ function drawCurves(side) {
     node.append(svg("text", { x: 30, y: y(share) + 4, "text-anchor": "end" }, 100 * share + "%"));
   }
   data.probabilities.forEach((curve, k) => node.append(
-    svg("path", { class: "curve", d: line(curve.map((share, n) => [x(data.times[n]), y(share)])), stroke: colour(data.classes[k]) })));
+    svg("path", { class: "curve", d: line(curve.map((share, n) => [x(data.times[n]), y(share)])), stroke: colourOf(data.classes[k]) })));
   parts.now = svg("line", { class: "now", y1: 8, y2: 192 });
-  parts.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colour(data.classes[k]) }));
+  parts.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colourOf(data.classes[k]) }));
   node.append(parts.now, ...parts.dots);
   Object.assign(parts, { scaleX: x, scaleY: y });
   parts.shares = data.classes.map(() => html("b"));
   parts.legend.replaceChildren(...data.classes.map((name, k) => {
     const chip = html("i");
-    chip.style.background = colour(name);
+    chip.style.background = colourOf(name);
     return html("li", {}, chip, name + " ", parts.shares[k]);
   }));
-  const best = data.answer;
-  node.setAttribute("aria-label", `Probabilities over time: ${best.label} ${percent(best.share)} at the horizon, of ${data.classes.join(", ")}`);
+  const best = data.prediction;
+  node.setAttribute("aria-label", `Class probabilities over time: ${best.label} ${percent(best.probability)} at the horizon; classes: ${data.classes.join(", ")}`);
 }
 
 function drawPath(side) {
-  const { data, parts, stability, parting } = side, node = parts.path;
+  const { data, parts, stability, divergence } = side, node = parts.path;
   node.replaceChildren();
-  const both = parting && parting.times.length ? parting : null;
-  const path = both ? both.path : data.path, layers = both ? null : data.layers, explained = both ? both.explained : data.explained;
-  const every = [...path, ...(both ? both.other : []), ...(layers || [])];
+  const both = divergence && divergence.times.length ? divergence : null;
+  const path = both ? both.path : data.path, layers = both ? null : data.teacher_path;
+  const explained = (both || data).explained_variance;
+  const every = [...path, ...(both ? both.other_path : []), ...(layers || [])];
   const xs = every.map((point) => point[0]), ys = every.map((point) => point[1]);
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  // One scale for both axes: a distance in the picture is a distance in the plane.
+  // One scale for both axes, so that distances on the page are proportional to distances in the plane.
   const unit = Math.min(340 / Math.max(right - left, 1e-9), 200 / Math.max(high - low, 1e-9));
   const to = ([x, y]) => [205 + unit * (x - (left + right) / 2), 112 - unit * (y - (low + high) / 2)];
   const points = path.map(to), rates = stability && stability.rates ? stability.rates : [];
   const limit = Math.max(1e-9, ...rates.filter((rate) => rate !== null).map(Math.abs));
   if (layers) {
-    node.append(svg("path", { class: "curve", d: line(layers.map(to)), stroke: "var(--quiet)", "stroke-dasharray": "2 4" }));
+    node.append(svg("path", { class: "curve", d: line(layers.map(to)), stroke: "var(--muted)", "stroke-dasharray": "2 4" }));
     layers.map(to).forEach(([x, y], k) => {
-      const dot = svg("rect", { class: "layer", x: x - 3.5, y: y - 3.5, width: 7, height: 7, fill: "var(--card)", stroke: "var(--quiet)" });
+      const dot = svg("rect", { class: "layer", x: x - 3.5, y: y - 3.5, width: 7, height: 7, fill: "var(--card)", stroke: "var(--muted)" });
       dot.append(svg("title", {}, `teacher, layer ${k}`));
       node.append(dot);
     });
   }
   for (let n = 0; n + 1 < points.length; n++) {
-    const rate = rates[n], known = rate !== undefined && rate !== null;
-    const share = known ? Math.round(100 * Math.min(1, Math.abs(rate) / limit)) : 0;
-    const stroke = known ? `color-mix(in srgb, ${rate < 0 ? "var(--meet)" : "var(--part)"} ${share}%, var(--still))` : "var(--still)";
-    node.append(svg("path", { d: line(points.slice(n, n + 2)), style: `stroke: ${stroke}`, class: known ? "curve measured" : "curve" }));
+    const rate = rates[n], measured = rate !== undefined && rate !== null;
+    const share = measured ? Math.round(100 * Math.min(1, Math.abs(rate) / limit)) : 0;
+    const stroke = measured ? `color-mix(in srgb, ${rate < 0 ? "var(--shrink)" : "var(--grow)"} ${share}%, var(--still))` : "var(--still)";
+    node.append(svg("path", { d: line(points.slice(n, n + 2)), style: `stroke: ${stroke}`, class: measured ? "curve measured" : "curve" }));
   }
-  points.forEach(([x, y]) => node.append(svg("circle", { cx: x, cy: y, r: 1.6, fill: "var(--quiet)" })));
-  parts.walker = [[svg("circle", { r: 6, fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 2 }), points]];
+  points.forEach(([x, y]) => node.append(svg("circle", { cx: x, cy: y, r: 1.6, fill: "var(--muted)" })));
+  parts.markers = [[svg("circle", { r: 6, fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 2 }), points]];
   if (both) {
-    const other = both.other.map(to);
+    const other = both.other_path.map(to);
     node.append(svg("path", { class: "curve other", d: line(other), stroke: "var(--c3)", "stroke-dasharray": "5 4" }));
-    parts.walker.push([svg("circle", { r: 5, fill: "var(--c3)", stroke: "var(--card)", "stroke-width": 2 }), other]);
+    parts.markers.push([svg("circle", { r: 5, fill: "var(--c3)", stroke: "var(--card)", "stroke-width": 2 }), other]);
   }
   const [startX, startY] = points[0];
   node.append(svg("circle", { cx: startX, cy: startY, r: 5, fill: "var(--card)", stroke: "var(--ink)", "stroke-width": 1.5 }));
   node.append(svg("text", { class: "bold", x: startX, y: startY - 10, "text-anchor": "middle" }, "start"));
-  parts.walker.forEach(([dot]) => node.append(dot));
+  parts.markers.forEach(([dot]) => node.append(dot));
   node.append(svg("text", { x: 6, y: 262 }, `axes: ${percent(explained[0])} and ${percent(explained[1])} of the variance`));
   if (rates.length) {
-    const share = (sign) => sign < 0 ? "var(--meet)" : "var(--part)";
-    [[-1, "neighbours meet", 220], [1, "part", 336]].forEach(([sign, text, x]) => {
+    const share = (sign) => sign < 0 ? "var(--shrink)" : "var(--grow)";
+    [[-1, "changes shrink", 230], [1, "grow", 336]].forEach(([sign, text, x]) => {
       node.append(svg("rect", { x, y: 253, width: 12, height: 10, rx: 2, style: `fill: ${share(sign)}` }));
       node.append(svg("text", { x: x + 17, y: 262 }, text));
     });
   }
   const who = data.query === "CLS" ? "CLS token" : data.query;
-  parts.pathNote.textContent = `The ${who} in the plane in which it moves most` +
-    (layers ? ", with the teacher's layers as squares" : "") + (both ? "; dashed, the disturbed path" : "") +
-    "; thick and coloured up to the horizon, by whether a small change dies out or grows there.";
-  parts.told.path.textContent = stability ? stability.words.join(" ") : "Measuring how stable it is …";
-  node.setAttribute("aria-label", "The path in its plane. " + (stability ? stability.words.join(" ") : ""));
+  parts.pathNote.textContent = `The ${who} in the plane of its two principal components. ` +
+    (layers ? "Squares: the teacher's layers. " : "") + (both ? "Dashed: the perturbed path. " : "") +
+    "Colours, up to the horizon: whether a small change of the state shrinks or grows there.";
+  parts.notes.path.textContent = stability ? stability.text : "Measuring stability …";
+  node.setAttribute("aria-label", "Path of the state. " + (stability ? stability.text : ""));
 }
 
-function drawGap(side) {
-  const { data, parts, parting } = side, node = parts.gap;
+function drawDistance(side) {
+  const { data, parts, divergence } = side, node = parts.distance;
   node.replaceChildren();
-  parts.gapNow = null;
-  const there = Boolean(parting && parting.times.length);
+  parts.distanceNow = null;
+  const there = Boolean(divergence && divergence.times.length);
   parts.empty.hidden = state.row !== undefined;
   node.toggleAttribute("hidden", !there);
   node.style.display = there ? "" : "none";
@@ -631,25 +631,25 @@ function drawGap(side) {
     button.setAttribute("aria-pressed", String(button.dataset.kind === state.kind && state.row !== undefined));
     if (!button.dataset.kind) button.hidden = state.row === undefined;
   }
-  parts.told.gap.textContent = parting ? parting.words.join(" ") : state.row !== undefined ? "Integrating the second path …" : "";
+  parts.notes.distance.textContent = divergence ? divergence.text : state.row !== undefined ? "Integrating the second path …" : "";
   if (!there) return;
   const x = timeAxis(node, data, 44, 394, 152, 8);
-  const values = parting.distance.map((value) => Math.log10(Math.max(value, 1e-8)));
+  const values = divergence.distance.map((value) => Math.log10(Math.max(value, 1e-8)));
   const low = Math.floor(Math.min(...values)), high = Math.max(low + 1, Math.ceil(Math.max(...values)));
   const y = (value) => 152 - 140 * (value - low) / (high - low);
   for (let power = low; power <= high; power++) {
     node.append(svg("line", { class: "axis", x1: 44, x2: 394, y1: y(power), y2: y(power), opacity: 0.6 }));
     node.append(svg("text", { x: 38, y: y(power) + 4, "text-anchor": "end" }, power >= -3 ? Number((100 * 10 ** power).toPrecision(2)) + "%" : "1e" + power));
   }
-  node.append(svg("path", { class: "curve", d: line(values.map((value, n) => [x(parting.times[n]), y(value)])), stroke: "var(--c3)" }));
-  parts.gapNow = svg("line", { class: "now", y1: 8, y2: 152 });
-  parts.gapX = x;
-  node.append(parts.gapNow);
+  node.append(svg("path", { class: "curve", d: line(values.map((value, n) => [x(divergence.times[n]), y(value)])), stroke: "var(--c3)" }));
+  parts.distanceNow = svg("line", { class: "now", y1: 8, y2: 152 });
+  parts.distanceX = x;
+  node.append(parts.distanceNow);
 }
 
 // ---------------------------------------------------------------- files
 
-function hand(name, blob) {
+function download(name, blob) {
   const link = html("a", { href: URL.createObjectURL(blob), download: name });
   document.body.append(link);
   link.click();
@@ -657,34 +657,34 @@ function hand(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
-function shown() {
-  return { view: Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined && value !== "")),
-    sides: sides.filter((side) => side.data).map((side) => ({ model: modelOf(side), ...side.data, stability: side.stability, parting: side.parting })) };
+function snapshot() {
+  return { state: Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined && value !== "")),
+    sides: sides.filter((side) => side.data).map((side) => ({ model: modelOf(side), ...side.data, stability: side.stability, divergence: side.divergence })) };
 }
 
 for (const button of all("[data-save]")) {
   button.addEventListener("click", async () => {
-    const told = find(".xp-saved"), what = button.dataset.save;
+    const status = find(".xp-saved"), what = button.dataset.save;
     if (what === "numbers") {
-      hand("odevit-explorer.json", new Blob([JSON.stringify(shown(), null, 1)], { type: "application/json" }));
-      told.textContent = "Saved: odevit-explorer.json";
-    } else if (what === "address") {
-      writeAddress();
+      download("odevit-explorer.json", new Blob([JSON.stringify(snapshot(), null, 1)], { type: "application/json" }));
+      status.textContent = "Saved: odevit-explorer.json";
+    } else if (what === "url") {
+      writeUrl();
       try {
         await navigator.clipboard.writeText(location.href);
-        told.textContent = own ? "Copied, without your own picture, which is in no address." : "Copied.";
+        status.textContent = uploaded ? "Copied. Your image is not part of the URL." : "Copied.";
       } catch (error) {
-        told.textContent = "The browser did not allow it: copy the address from its bar.";
+        status.textContent = "The browser refused; copy the URL from the address bar.";
       }
     } else {
       button.disabled = true;
-      told.textContent = what === "film" ? "Drawing the film …" : "Drawing the figures …";
+      status.textContent = what === "film" ? "Drawing the film …" : "Drawing the figures …";
       for (const side of sides.filter((each) => each.data)) {
-        const file = await asked(what, questionOf(side));
-        if (file.problem) { told.textContent = file.problem; break; }
+        const file = await send(what, requestOf(side));
+        if (file.problem) { status.textContent = file.problem; break; }
         const bytes = Uint8Array.from(atob(file.data), (letter) => letter.charCodeAt(0));
-        hand(side.prefix ? "second-" + file.name : file.name, new Blob([bytes], { type: file.type }));
-        told.textContent = "Saved: " + file.name;
+        download(side.prefix ? "second-" + file.name : file.name, new Blob([bytes], { type: file.type }));
+        status.textContent = "Saved: " + file.name;
       }
       button.disabled = false;
     }
@@ -694,10 +694,10 @@ for (const button of all("[data-save]")) {
 // ---------------------------------------------------------------- begin
 
 async function begin() {
-  const answer = await asked("open", location.search);
+  const answer = await send("options", location.search);
   if (answer.problem) return notice(answer.problem);
-  known = answer;
-  Object.assign(state, answer.view);
+  choices = answer;
+  Object.assign(state, answer.state);
   const solvers = answer.solvers.map((name) => [name, name.replaceAll("_", " ")]);
   for (const prefix of ["", "other_"]) fill(find(`[data-key="${prefix}solver"]`), solvers);
   fill(find('[data-key="model"]'), answer.models.map((name) => [name, name]));
@@ -706,17 +706,17 @@ async function begin() {
     const button = html("button", { type: "button", class: "xp-button", "data-name": name, "aria-label": `Drawing: ${name}`, title: name },
       html("img", { src: url, alt: "" }));
     button.addEventListener("click", () => {
-      own = null;
+      uploaded = null;
       state.picture = name;
-      writeAddress();
+      writeUrl();
       showControls();
       sides.forEach(refresh);
     });
     return button;
   }));
-  if (window.innerWidth <= 760) for (const box of all("details.xp-box")) box.open = false; // what happens comes first
+  if (window.innerWidth <= 760) for (const box of all("details.xp-box")) box.open = false; // on small screens, results come first
   showControls();
-  await Promise.all(sides.filter(isThere).map(refresh));
-  if (answer.problems.length) notice("The address was read in part: " + answer.problems.join("; "));
+  await Promise.all(sides.filter(isVisible).map(refresh));
+  if (answer.problems.length) notice("Parts of the URL were ignored: " + answer.problems.join("; "));
 }
 begin();

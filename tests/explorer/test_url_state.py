@@ -1,4 +1,4 @@
-"""View <-> query string."""
+"""A query string -> UrlState."""
 
 import random
 from dataclasses import fields
@@ -9,13 +9,13 @@ import pytest
 from odevit.analysis.perturbation import KINDS
 from odevit.core.base import SOLVERS
 from odevit.explorer.drawings import DRAWINGS
-from odevit.explorer.url_state import MOST_STEPS, View, read_query
+from odevit.explorer.url_state import STEP_LIMIT, UrlState, parse_query
 
 MODELS = ["cifar10", "runs/my run & co", "checkpoints/ü?=#"]
 
 
-def drawn(seed):
-    """Some view of those that there are."""
+def random_state(seed):
+    """A valid state."""
     chance = random.Random(seed)
     maybe = lambda value: value if chance.random() < 0.7 else None  # noqa: E731
     solver_config = {
@@ -23,11 +23,11 @@ def drawn(seed):
         for prefix in ("", "other_")
         for name, value in {
             "solver": chance.choice(list(SOLVERS)),
-            "steps": chance.randint(1, MOST_STEPS),
+            "steps": chance.randint(1, STEP_LIMIT),
             "horizon": chance.uniform(0.1, 100),
         }.items()
     }
-    return View(
+    return UrlState(
         picture=chance.choice(list(DRAWINGS)),
         model=maybe(chance.choice(MODELS)),
         other=maybe(chance.choice(MODELS)),
@@ -43,13 +43,13 @@ def drawn(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_there_and_back(seed):
-    view = drawn(seed)
-    assert read_query("?" + view.query(), MODELS) == (view, [])
+    state = random_state(seed)
+    assert parse_query("?" + state.query(), MODELS) == (state, [])
 
 
 def test_what_is_usual_is_in_no_address():
-    assert View().query() == ""
-    assert read_query("", MODELS) == (View(), [])
+    assert UrlState().query() == ""
+    assert parse_query("", MODELS) == (UrlState(), [])
 
 
 HOSTILE = [
@@ -68,24 +68,24 @@ HOSTILE += ["²", "１２", "None", "[]", "%", "a" * 1000]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("field", [field.name for field in fields(View)])
+@pytest.mark.parametrize("field", [field.name for field in fields(UrlState)])
 def test_a_hostile_value_is_left_out_and_named(field, value):
-    view, problems = read_query(f"?{field}={quote(value)}", MODELS)
+    state, problems = parse_query(f"?{field}={quote(value)}", MODELS)
     if (field, value) == ("head", "１２"):
-        assert view.head == "mean"
-    assert view == View() or getattr(view, field) != getattr(View(), field)
-    assert len(problems) == (view == View())
+        assert state.head == "mean"
+    assert state == UrlState() or getattr(state, field) != getattr(UrlState(), field)
+    assert len(problems) == (state == UrlState())
     assert all(field in problem and len(problem) <= 300 for problem in problems)
-    assert getattr(view, field) != value, "none of these is anything to show"
+    assert getattr(state, field) != value, "none of these is anything to show"
 
 
 def test_good_parts_survive_bad_ones():
-    view, problems = read_query("?model=nowhere&steps=24&t=0.5&unknown=1&__theme=dark", MODELS)
-    assert (view.steps, view.t, view.model) == (24, 0.5, None)
+    state, problems = parse_query("?model=nowhere&steps=24&t=0.5&unknown=1&__theme=dark", MODELS)
+    assert (state.steps, state.t, state.model) == (24, 0.5, None)
     assert len(problems) == 1
 
 
 def test_an_endless_address_is_not_read():
-    view, problems = read_query("?steps=3&x=" + "a" * 10_000, MODELS)
-    assert view == View()
+    state, problems = parse_query("?steps=3&x=" + "a" * 10_000, MODELS)
+    assert state == UrlState()
     assert "was not read" in problems[0]

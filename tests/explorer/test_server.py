@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from odevit.cli import main
-from odevit.explorer import server as serving
+from odevit.explorer import server
 
 SPACE = Path(__file__).parents[2] / "examples/space"
 
@@ -17,12 +17,12 @@ SPACE = Path(__file__).parents[2] / "examples/space"
 def begun(monkeypatch):
     """(host, port) of everything that would have been served."""
     places = []
-    monkeypatch.setattr(serving, "begin", lambda explorer, host, port: places.append((host, port)))
+    monkeypatch.setattr(server, "run_server", lambda explorer, host, port: places.append((host, port)))
     return places
 
 
 def test_it_serves_this_machine_alone(begun):
-    port = serving.free_port("127.0.0.1")
+    port = server.free_port("127.0.0.1")
     assert main(["serve", f"port={port}"]) == 0
     assert begun == [("127.0.0.1", port)]
 
