@@ -1,4 +1,4 @@
-"""Files that somebody will drop on the page one day: name -> (bytes, whether they are a picture)."""
+"""Unusual uploads: name -> (bytes, whether they are an image)."""
 
 from io import BytesIO
 

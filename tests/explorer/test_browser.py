@@ -1,4 +1,4 @@
-"""A real Chromium in front of `odevit serve`: every control by clicks and keys, and no request leaves the machine."""
+"""Chromium on the page of `odevit serve`: every control by mouse and keyboard, no request to other machines."""
 
 import json
 import os
@@ -29,20 +29,20 @@ pytestmark = pytest.mark.skipif(
 )
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
-PATIENCE = 60_000
-"""Milliseconds that anything may take on a busy machine."""
-expect.set_options(timeout=PATIENCE)
+TIMEOUT = 60_000
+"""Milliseconds to wait for anything; generous, for busy machines."""
+expect.set_options(timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="module")
-def address(rooms):
-    """Where `odevit serve` serves, started in a folder with runs/. In this process: to import torch takes a while."""
+def address(model_folder):
+    """The URL of `odevit serve` in a folder with runs/; in this process, because importing torch takes seconds."""
     port, here = free_port("127.0.0.1"), Path.cwd()
     where = f"http://127.0.0.1:{port}"
-    os.chdir(rooms)
+    os.chdir(model_folder)
     try:
         Thread(target=serve, kwargs={"port": port}, daemon=True).start()
-        end = time.monotonic() + 2 * PATIENCE / 1000
+        end = time.monotonic() + 2 * TIMEOUT / 1000
         while not answers(where):
             assert time.monotonic() < end, "the server does not answer"
             time.sleep(0.1)
@@ -54,7 +54,7 @@ def address(rooms):
 
 def answers(where):
     try:
-        return httpx.get(f"{where}/config", timeout=PATIENCE / 1000).status_code == 200
+        return httpx.get(f"{where}/config", timeout=TIMEOUT / 1000).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -62,22 +62,22 @@ def answers(where):
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=2 * PATIENCE)
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=2 * TIMEOUT)
         yield chromium
         chromium.close()
 
 
 @pytest.fixture
 def visit(browser, address):
-    """Open the page with a query, and wait for its first answer; afterwards nothing may have gone outside or failed."""
+    """Open the page with a query and wait for its prediction; at the end, check for errors and outside requests."""
     requests, errors, contexts = [], [], []
 
     def open_page(query="", width=1280, wait=True):
         context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.set_default_navigation_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
+        page.set_default_navigation_timeout(TIMEOUT)
         page.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address + "/" + query, wait_until="commit")
@@ -93,7 +93,7 @@ def visit(browser, address):
 
 
 def ask(address, name, question):
-    """What the page asks the server, without a page."""
+    """The response to one request, without a page."""
     config = httpx.get(f"{address}/config", timeout=60).json()
     component = next(part["id"] for part in config["components"] if part["props"].get("elem_id") == "explorer")
     body = {"data": question, "component_id": component, "fn_name": name, "session_hash": "test"}
@@ -101,23 +101,23 @@ def ask(address, name, question):
 
 
 def settled(page):
-    """Wait until everything was measured."""
+    """Wait for the measurement of stability."""
     told = page.locator("[data-card=path] .xp-text").first
     expect(told).to_contain_text(re.compile("Lyapunov"))
     return told
 
 
-def test_the_first_view_has_an_answer_and_words(visit):
+def test_the_page_shows_a_prediction_and_its_stability(visit):
     page = visit()
     expect(page.locator(".xp-answer")).to_have_text("frog")
     expect(page.locator(".xp-nfe")).to_have_text("12")
-    expect(page.locator(".xp-summary")).to_contain_text("same answer as in its own way")
+    expect(page.locator(".xp-summary")).to_contain_text("same prediction as with the model's own settings")
     told = settled(page)
     expect(told).to_contain_text("contraction radius")
     assert page.title() == "odevit explorer"
 
 
-def test_slider_heads_and_outline_move_without_the_server(visit):
+def test_time_head_and_outline_need_no_request(visit):
     page = visit()
     settled(page)
     asked = []
@@ -141,7 +141,7 @@ def test_slider_heads_and_outline_move_without_the_server(visit):
     assert not asked
 
 
-def test_play_runs_to_the_end_and_begins_again(visit):
+def test_play_stops_at_the_end_and_restarts(visit):
     page = visit("?t=1.5")
     button, now = page.locator(".xp-play"), page.locator(".xp-now")
     button.focus()
@@ -159,7 +159,7 @@ def test_play_runs_to_the_end_and_begins_again(visit):
     expect(now).to_have_text(stopped)
 
 
-def test_another_solver_and_other_steps_integrate_again(visit):
+def test_solver_steps_and_horizon_integrate_again(visit):
     page = visit()
     page.get_by_label("Solver", exact=True).select_option("rk4")
     expect(page.locator(".xp-nfe")).to_have_text("48")
@@ -169,12 +169,12 @@ def test_another_solver_and_other_steps_integrate_again(visit):
     page.locator("[data-key=horizon]").focus()
     page.keyboard.press("End")
     expect(page.locator(".xp-summary")).to_contain_text("T = 24")
-    page.get_by_role("button", name="Its own way").first.click()
+    page.get_by_role("button", name="Model defaults").first.click()
     expect(page.locator(".xp-nfe")).to_have_text("12")
     expect(page).to_have_url(re.compile(r"/$"))
 
 
-def test_an_uploaded_picture_is_answered_and_stays_out_of_the_address(visit, address, cat):
+def test_an_uploaded_image_is_classified_and_not_in_the_url(visit, address, cat):
     page = visit()
     before = page.locator(".xp-legend").inner_text()
     page.locator("#xp-file").set_input_files(cat)
@@ -186,7 +186,7 @@ def test_an_uploaded_picture_is_answered_and_stays_out_of_the_address(visit, add
     expect(page).to_have_url(re.compile("picture=ship"))
 
 
-def test_a_dropped_and_a_pasted_picture(visit, cat):
+def test_images_can_be_dropped_and_pasted(visit, cat):
     page = visit()
     give = """([kind, bytes]) => {
         const data = new DataTransfer();
@@ -203,17 +203,17 @@ def test_a_dropped_and_a_pasted_picture(visit, cat):
         expect(page.get_by_role("button", name="Drawing: ship")).to_have_attribute("aria-pressed", "false")
 
 
-def test_a_clicked_patch_parts_two_paths_that_meet(visit):
+def test_a_clicked_patch_is_perturbed_and_the_paths_converge(visit):
     page = visit()
     card = page.locator("[data-card=divergence]")
     page.locator(".xp-map").click(position={"x": 150, "y": 150})
-    expect(card.locator(".xp-text")).to_contain_text("The two paths meet")
+    expect(card.locator(".xp-text")).to_contain_text("The two paths converge")
     expect(card.locator("svg path.curve")).to_have_count(1)
     expect(page.locator("[data-card=path] path.other")).to_have_count(1)
     expect(page).to_have_url(re.compile("row=3.*column=3"))
-    card.get_by_role("button", name="Cover it").click()
-    expect(card.locator(".xp-text")).to_contain_text(re.compile("rest point of its own|come nearer"))
-    card.get_by_role("button", name="Let go").click()
+    card.get_by_role("button", name="Mask it").click()
+    expect(card.locator(".xp-text")).to_contain_text(re.compile("fixed point of its own|come closer"))
+    card.get_by_role("button", name="Clear").click()
     expect(card.locator(".xp-text")).to_be_empty()
     page.locator(".xp-map").focus()
     for key in ("ArrowLeft", "ArrowLeft", "ArrowUp", "Enter"):
@@ -224,30 +224,30 @@ def test_a_clicked_patch_parts_two_paths_that_meet(visit):
     expect(card.locator(".xp-text")).to_be_empty()
 
 
-def test_two_models_and_a_student_beside_its_teacher(visit):
+def test_a_second_model_is_shown_beside_the_first(visit):
     page = visit()
     page.get_by_label("Second model").select_option("cifar10")
     expect(page.locator(".xp-side")).to_have_count(2)
-    page.get_by_label("Its solver").select_option("euler")
+    page.get_by_label("Second solver").select_option("euler")
     expect(page.locator(".xp-side").nth(1).locator(".xp-summary")).to_contain_text("euler, 12 steps")
     page.get_by_label("Model", exact=True).select_option("runs/student")
     expect(page.locator("[data-side=first] h2")).to_have_text("runs/student")
     expect(page.locator("[data-side=first] rect.layer")).to_have_count(4)
     page.get_by_label("Second model").select_option("runs/student/teacher")
     expect(page.locator(".xp-side").nth(1).locator(".xp-summary")).to_contain_text("3 layers")
-    expect(page.locator(".xp-side").nth(1).locator("[data-card=path] .xp-text")).to_contain_text("no equation")
+    expect(page.locator(".xp-side").nth(1).locator("[data-card=path] .xp-text")).to_contain_text("no ODE")
     page.get_by_label("Second model").select_option("none")
     expect(page.locator(".xp-side")).to_have_count(1)
 
 
-def test_downloads(visit, tmp_path, monkeypatch):
+def test_downloads_contain_what_the_page_shows(visit, tmp_path, monkeypatch):
     monkeypatch.setattr("odevit.explorer.explorer.FILM_FRAMES", 3)  # the server is a thread of this process
     page = visit("?model=runs/small&row=1&column=1")
     expect(page.locator("[data-card=divergence] .xp-text")).to_contain_text("The two paths")
     settled(page)
     files = {}
     for name in ("Numbers (JSON)", "Figures (ZIP)", "Film (GIF)"):
-        with page.expect_download(timeout=2 * PATIENCE) as waiting:
+        with page.expect_download(timeout=2 * TIMEOUT) as waiting:
             page.get_by_role("button", name=name).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
@@ -260,7 +260,7 @@ def test_downloads(visit, tmp_path, monkeypatch):
     assert files["Film (GIF)"].read_bytes().startswith(b"GIF89a")
 
 
-def test_a_shared_address_shows_the_same_view(visit):
+def test_a_shared_url_shows_the_same_page(visit):
     page = visit("?picture=ship&solver=heun&steps=6&t=0.5&head=2&mass=0.3&row=2&column=5&other=runs%2Fsmall")
     expect(page.locator(".xp-side")).to_have_count(2)
     expect(page.locator("[data-side=first] .xp-summary")).to_contain_text("heun, 6 steps")
@@ -273,14 +273,14 @@ def test_a_shared_address_shows_the_same_view(visit):
         expect(again.locator(place)).to_have_text(page.locator(place).inner_text(), use_inner_text=True)
 
 
-def test_a_hostile_address_is_read_in_part(visit):
+def test_invalid_parts_of_a_url_are_ignored_with_a_message(visit):
     page = visit("?model=../../etc/passwd&solver=%3Cscript%3Ealert(1)%3C/script%3E&steps=1e9&t=nan&picture=ship")
     expect(page.locator(".xp-answer")).to_have_text("ship")
-    expect(page.locator(".xp-notice")).to_contain_text("read in part")
+    expect(page.locator(".xp-notice")).to_contain_text("were ignored")
     assert page.locator("script", has_text="alert(1)").count() == 0
 
 
-def test_strange_files_get_a_plain_message_or_an_answer(visit):
+def test_unusual_files_get_a_message_or_a_prediction(visit):
     page = visit()
     frog, notice = page.get_by_role("button", name="Drawing: frog"), page.locator(".xp-notice")
     for name, (content, readable) in STRANGE.items():
@@ -295,7 +295,7 @@ def test_strange_files_get_a_plain_message_or_an_answer(visit):
         expect(page.locator(".xp-answer")).not_to_be_empty()
 
 
-def test_everything_can_be_reached_by_keyboard_and_has_a_name(visit):
+def test_every_control_has_a_label_and_is_reached_by_tab(visit):
     page = visit()
     unnamed = page.evaluate("""() => {
         const named = (node) => node.getAttribute("aria-label") || node.labels?.length || node.textContent.trim();
@@ -322,13 +322,13 @@ def test_everything_can_be_reached_by_keyboard_and_has_a_name(visit):
     } <= reached
 
 
-def test_the_page_fits_a_telephone(visit):
+def test_the_page_fits_a_narrow_screen(visit):
     page = visit("?other=runs%2Fsmall", width=400)
     expect(page.locator(".xp-side")).to_have_count(2)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_ten_users_at_once_get_right_answers(address):
+def test_ten_users_at_once_get_their_own_predictions(address):
     pictures = ["frog", "ship", "truck", "airplane", "automobile"] * 2
     with ThreadPoolExecutor(10) as users:
         answers = list(
@@ -340,10 +340,10 @@ def test_ten_users_at_once_get_right_answers(address):
         assert answer["attention"] == alone[name]["attention"]
 
 
-def test_files_outside_are_not_served(address, rooms):
+def test_the_server_serves_no_files(address, model_folder):
     for path in (
         "/etc/passwd",
-        str(rooms / "runs/small/config.json"),
+        str(model_folder / "runs/small/config.json"),
         "../../../../etc/passwd",
         "runs/small/config.json",
     ):

@@ -1,4 +1,4 @@
-"""What the page is told: right numbers, plain sentences, and the same for ten who ask at once."""
+"""Responses of the explorer: the numbers of the model, errors as messages, the same for ten requests at once."""
 
 import base64
 import gc
@@ -20,18 +20,18 @@ FROG = {"model": "cifar10", "picture": "frog"}
 
 
 @pytest.fixture(scope="module")
-def explorer(rooms):
-    return Explorer(ModelCatalog(rooms))
+def explorer(model_folder):
+    return Explorer(ModelCatalog(model_folder))
 
 
-def test_the_page_lists_bundled_models_and_those_of_the_folder(explorer):
+def test_options_list_bundled_models_and_those_of_the_folder(explorer):
     answer = explorer.options("?steps=24")
     assert answer["models"] == ["cifar10", "runs/small", "runs/student", "runs/student/teacher"]
     assert answer["state"]["model"] == "cifar10"
     assert answer["state"]["steps"] == 24
 
 
-def test_the_answer_is_the_models_own(explorer):
+def test_trace_makes_the_models_own_prediction(explorer):
     model = load("cifar10")
     with torch.no_grad():
         output = model(model.pixels_of(DRAWINGS["frog"]()), return_dict=True)
@@ -44,16 +44,16 @@ def test_the_answer_is_the_models_own(explorer):
 
 
 @pytest.mark.parametrize("model", ["cifar10", "runs/small", "runs/student", "runs/student/teacher"])
-def test_what_is_shown_survives_json(explorer, model):
-    question = {"model": model, "picture": "ship", "row": 1, "column": 2}
-    for ask in (explorer.trace, explorer.stability, explorer.perturb):
-        answer = ask(question)
+def test_responses_are_valid_json(explorer, model):
+    request = {"model": model, "picture": "ship", "row": 1, "column": 2}
+    for method in (explorer.trace, explorer.stability, explorer.perturb):
+        answer = method(request)
         assert "problem" not in answer
         assert json.loads(json.dumps(answer, allow_nan=False)) == answer
-    assert (explorer.trace(question)["teacher_path"] is not None) == (model == "runs/student")
+    assert (explorer.trace(request)["teacher_path"] is not None) == (model == "runs/student")
 
 
-def test_another_way_says_whether_the_answer_changed(explorer):
+def test_trace_reports_whether_the_prediction_changed(explorer):
     numbers = explorer.trace({**FROG, "solver": "euler", "steps": 1, "horizon": 30.0})
     assert numbers["solver_config"] == {"solver": "euler", "steps": 1, "horizon": 30.0}
     assert numbers["default_prediction"]["label"] == "frog"
@@ -78,19 +78,19 @@ def test_another_way_says_whether_the_answer_changed(explorer):
         {"solver": ["rk4"]},
     ],
 )
-def test_a_question_that_cannot_be_answered_gets_a_sentence(explorer, changes):
-    for ask in (explorer.trace, explorer.stability, explorer.perturb, explorer.figures):
-        answer = ask({**FROG, "row": 0, "column": 0, **changes})
+def test_invalid_requests_get_a_message(explorer, changes):
+    for method in (explorer.trace, explorer.stability, explorer.perturb, explorer.figures):
+        answer = method({**FROG, "row": 0, "column": 0, **changes})
         assert list(answer) == ["problem"]
         assert 10 < len(answer["problem"]) < 500
 
 
 @pytest.mark.parametrize("place", [{"row": 99, "column": 0}, {"row": -1, "column": 0}, {"row": "1", "column": 1}, {}])
-def test_a_patch_that_is_not_there(explorer, place):
+def test_perturb_refuses_a_patch_outside_the_image(explorer, place):
     assert "expected" in explorer.perturb({**FROG, **place})["problem"]
 
 
-def test_ten_at_once_get_the_answers_they_get_alone(explorer):
+def test_ten_requests_at_once_get_the_same_responses(explorer):
     pictures = [*DRAWINGS, *(to_data_url(draw().rotate(90)) for draw in DRAWINGS.values())]
     alone = [explorer.trace({**FROG, "picture": picture})["probabilities"] for picture in pictures]
     with ThreadPoolExecutor(10) as users:
@@ -98,18 +98,18 @@ def test_ten_at_once_get_the_answers_they_get_alone(explorer):
     assert list(together) == alone
 
 
-def test_two_hundred_integrations_leave_no_tensor_behind(explorer):
-    def left(times):
+def test_requests_leave_no_tensors_in_memory(explorer):
+    def tensors_after(times):
         for steps in range(1, times + 1):
             explorer.trace({"model": "runs/small", "picture": "frog", "steps": 1 + steps % 5})
         gc.collect()
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
-    first = left(5)  # what is made once, and kept
-    assert left(200) <= first
+    first = tensors_after(5)  # caches are filled by then
+    assert tensors_after(200) <= first
 
 
-def test_figures_are_files(explorer):
-    question = {"model": "runs/small", "picture": "frog", "row": 0, "column": 1}
-    archive = zipfile.ZipFile(BytesIO(base64.b64decode(explorer.figures(question)["data"])))
+def test_figures_is_a_zip_of_every_figure(explorer):
+    request = {"model": "runs/small", "picture": "frog", "row": 0, "column": 1}
+    archive = zipfile.ZipFile(BytesIO(base64.b64decode(explorer.figures(request)["data"])))
     assert {*archive.namelist()} == {"probabilities.png", "path.png", "attention.png", "two-paths.png", "numbers.json"}

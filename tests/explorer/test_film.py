@@ -1,4 +1,4 @@
-"""A film has the frames it should have, shows what the trace says, and destroys nothing."""
+"""Films: the right frames, showing the numbers of the trace, without overwriting files."""
 
 import json
 import shutil
@@ -18,12 +18,12 @@ from odevit.explorer.traces import TeacherTrace, trace_ode
 from odevit.plotting import mask_outline
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.surgery import get_ode_model
-from tests.explorer.test_trace_ode import picture
+from tests.explorer.test_traces import picture
 from tests.tiny import tiny_model
 from tests.zoo import make
 
 CAT, LAST = shutil.which("cat"), "for last; do :; done"
-"""For scripts without a PATH: copy what comes in, and find the last argument."""
+"""For scripts without a PATH: copy the input, and find the last argument."""
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def noise_trace(**overrides):
 
 
 def with_a_teacher(trace):
-    """The trace with three layers beside it, at 0, 1/4 and 1/2 of its horizon."""
+    """The trace beside three layers of a teacher, at 0, 1/4 and 1/2 of its horizon."""
     starts = tuple(share * trace.horizon for share in (0.0, 0.25, 0.5))
     layers = torch.rand(3, *trace.mean_attention.shape[1:])
     return replace(trace, teacher=TeacherTrace(layers, torch.rand(4, 32), starts))
 
 
 def fake_ffmpeg(folder, script):
-    """A program of that name: what is tested is how it is called and what is made of its answer."""
+    """A program of that name: these tests check how it is called and how its exit is handled."""
     folder.mkdir()
     program = folder / "ffmpeg"
     program.write_text(f"#!{shutil.which('sh')}\n{script}\n")
@@ -70,7 +70,7 @@ def fake_ffmpeg(folder, script):
     return folder
 
 
-def test_a_film_has_ten_frames_a_second_that_differ_in_time(model, image, tmp_path, no_ffmpeg):
+def test_explore_writes_ten_different_frames_per_second(model, image, tmp_path, no_ffmpeg):
     gif, png = explore([image], model=model, out=tmp_path / "out", seconds=0.8)
     frames = list(frames_of(gif))
     assert len(frames) == 8
@@ -82,14 +82,14 @@ def test_a_film_has_ten_frames_a_second_that_differ_in_time(model, image, tmp_pa
         assert strip.format == "PNG"
 
 
-def test_without_ffmpeg_there_is_a_gif_and_a_line_that_says_so(model, image, tmp_path, no_ffmpeg, capsys):
+def test_explore_without_ffmpeg_writes_a_gif_and_prints_a_notice(model, image, tmp_path, no_ffmpeg, capsys):
     written = explore([image], model=model, out=tmp_path / "out", seconds=0.2)
     assert [path.name for path in written] == ["noise.gif", "noise.png"]
     assert all(path.exists() for path in written)
-    assert "no ffmpeg on the PATH" in capsys.readouterr().out
+    assert "No ffmpeg on the PATH" in capsys.readouterr().out
 
 
-def test_with_ffmpeg_every_pixel_of_every_frame_is_handed_to_it(tmp_path, monkeypatch):
+def test_write_mp4_passes_every_pixel_to_ffmpeg(tmp_path, monkeypatch):
     script = f'{CAT} > {tmp_path}/raw; echo "$@" > {tmp_path}/words; {LAST}; echo film > "$last"'
     monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
     frames = [Image.fromarray(noise.numpy()) for noise in torch.randint(0, 256, (3, 40, 60, 3), dtype=torch.uint8)]
@@ -101,7 +101,7 @@ def test_with_ffmpeg_every_pixel_of_every_frame_is_handed_to_it(tmp_path, monkey
         assert expected in words
 
 
-def test_with_ffmpeg_there_is_an_mp4_too(model, image, tmp_path, monkeypatch, capsys):
+def test_explore_with_ffmpeg_writes_an_mp4(model, image, tmp_path, monkeypatch, capsys):
     script = f'{CAT} > {tmp_path}/raw; {LAST}; echo film > "$last"'
     monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
     written = explore([image], model=model, out=tmp_path / "out", seconds=0.3)
@@ -109,7 +109,7 @@ def test_with_ffmpeg_there_is_an_mp4_too(model, image, tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == ""
 
 
-def test_what_ffmpeg_complains_about_is_reported_and_nothing_half_written_stays(tmp_path, monkeypatch):
+def test_write_mp4_reports_errors_of_ffmpeg_and_leaves_no_file(tmp_path, monkeypatch):
     script = f'{CAT} > {tmp_path}/raw; {LAST}; echo half > "$last"; echo no codec >&2; exit 1'
     monkeypatch.setenv("PATH", str(fake_ffmpeg(tmp_path / "bin", script)))
     with pytest.raises(ValueError, match=r"ffmpeg could not write .*noise\.mp4: no codec"):
@@ -117,7 +117,7 @@ def test_what_ffmpeg_complains_about_is_reported_and_nothing_half_written_stays(
     assert not (tmp_path / "noise.mp4").exists()
 
 
-def test_nothing_is_overwritten(model, image, tmp_path, no_ffmpeg, monkeypatch):
+def test_explore_overwrites_no_file(model, image, tmp_path, no_ffmpeg, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = image.read_bytes()
     first = explore([image], model=model, seconds=0.2)
@@ -129,7 +129,7 @@ def test_nothing_is_overwritten(model, image, tmp_path, no_ffmpeg, monkeypatch):
     assert [path.read_bytes() for path in first] == contents
 
 
-def test_a_frame_shows_the_trace_at_its_time():
+def test_frames_show_the_numbers_of_the_trace_at_their_time():
     trace = noise_trace()
     drawing = Frames(trace, 0.6)
     for n, t in enumerate(trace.times):
@@ -142,7 +142,7 @@ def test_a_frame_shows_the_trace_at_its_time():
     assert high == pytest.approx(100 * float(trace.mean_attention.max())), "a colour means the same in every frame"
 
 
-def test_the_outline_holds_the_share_that_was_asked_for():
+def test_frames_outline_the_requested_share_of_attention():
     trace = noise_trace()
     for mass in (0.3, 1.0):
         drawing = Frames(trace, mass)
@@ -151,13 +151,13 @@ def test_the_outline_holds_the_share_that_was_asked_for():
         assert segments
         corners = np.concatenate(segments)
         width, height = drawing.model.size
-        whole = np.ptp(corners, axis=0).tolist() == [width, height]
-        assert whole or mass < 1.0, "all of the attention is the whole image"
+        covers_all = np.ptp(corners, axis=0).tolist() == [width, height]
+        assert covers_all or mass < 1.0, "all of the attention covers the whole image"
     assert drawing.model.axes.get_xlabel() == f"query: {trace.query}\noutlined: 100% of the attention"
 
 
-def test_a_model_at_rest_looks_at_the_same_in_the_end():
-    """A strong leak leaves one point of rest: the trajectory moves at first, and no more at last."""
+def test_attention_of_a_converged_model_stops_changing():
+    """A strong leak leaves one fixed point: the state moves at first and then no longer."""
     trace = noise_trace(leak=4.0, horizon=4.0, steps=12)
     drawing = Frames(trace, 0.6)
 
@@ -169,7 +169,7 @@ def test_a_model_at_rest_looks_at_the_same_in_the_end():
     assert trace.speed[-1] < 1e-2 * trace.speed[0]
 
 
-def test_a_model_that_rests_exactly_can_be_drawn():
+def test_frames_draw_a_speed_of_zero():
     trace = noise_trace()
     drawing = Frames(replace(trace, speed=torch.zeros_like(trace.speed)), 0.6)
     drawing.draw(1.0)
@@ -177,7 +177,7 @@ def test_a_model_that_rests_exactly_can_be_drawn():
     assert 0 < low <= drawing.lines[-1].line.get_ydata()[-1] <= high
 
 
-def test_lines_are_drawn_up_to_now():
+def test_frames_draw_lines_up_to_their_time():
     trace = noise_trace()
     drawing = Frames(trace, 0.6)
     for t in (0.0, 0.4, trace.horizon, trace.times[-1]):
@@ -192,7 +192,7 @@ def test_lines_are_drawn_up_to_now():
     assert legend == [trace.label(number) for number in trace.top_classes()]
 
 
-def test_a_teacher_has_a_panel_that_shows_the_layer_of_the_time():
+def test_frames_show_the_teachers_layer_at_their_time():
     trace = with_a_teacher(noise_trace())
     drawing = Frames(trace, 0.6)
     for share, number in ((0.0, 1), (0.3, 2), (0.5, 3), (2.0, 3)):
@@ -204,7 +204,7 @@ def test_a_teacher_has_a_panel_that_shows_the_layer_of_the_time():
     assert Frames(replace(trace, teacher=None), 0.6).figure.get_figheight() < drawing.figure.get_figheight()
 
 
-def test_a_student_is_filmed_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch):
+def test_explore_shows_a_student_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch):
     vit, run = make("vit-classifier"), tmp_path / "run"
     vit.save_pretrained(run / "teacher")
     ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(run / "teacher")
@@ -222,7 +222,7 @@ def test_a_student_is_filmed_beside_its_teacher(tmp_path, no_ffmpeg, monkeypatch
     assert len(traces[0].teacher.attention) == 3
 
 
-def test_a_colour_with_a_meaning_stays_itself_among_noise(tmp_path):
+def test_write_gif_keeps_the_colours_of_classes_exactly(tmp_path):
     noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
     meant = [ImageColor.getrgb(colour) for colour in CLASS_COLOURS]
     noise[:, 0, :3] = meant  # one pixel each: too rare for a palette of its own accord
@@ -231,7 +231,7 @@ def test_a_colour_with_a_meaning_stays_itself_among_noise(tmp_path):
         assert [frame.getpixel((n, 0)) for n in range(3)] == meant
 
 
-def test_a_film_that_would_be_too_large_gets_fewer_colours(tmp_path, monkeypatch):
+def test_write_gif_reduces_colours_above_the_size_limit(tmp_path, monkeypatch):
     noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
     frames = [Image.fromarray(frame) for frame in noise]
     film.write_gif(frames, tmp_path / "rich.gif")
@@ -241,7 +241,7 @@ def test_a_film_that_would_be_too_large_gets_fewer_colours(tmp_path, monkeypatch
     assert poor <= 128 < rich <= 256
 
 
-def test_the_outline_is_the_boundary_of_the_set():
+def test_mask_outline_is_the_boundary_of_the_mask():
     def length(mask):
         width, height = 2.0 * len(mask[0]), 3.0 * len(mask)
         return sum(np.abs(end - start).sum() for start, end in mask_outline(mask, width, height))
@@ -253,7 +253,7 @@ def test_the_outline_is_the_boundary_of_the_set():
     assert segment.tolist() == [[2, 0], [2, 3]]
 
 
-def test_small_images_keep_their_pixels_and_large_ones_their_shape():
+def test_resize_for_display_keeps_pixels_square_and_shapes():
     small = picture(16, 12)
     big = resize_for_display(small)
     assert big.size == (256, 192)
@@ -261,7 +261,7 @@ def test_small_images_keep_their_pixels_and_large_ones_their_shape():
     assert resize_for_display(picture(600, 300)).size == (256, 128)
 
 
-def test_a_strip_shows_every_moment_with_its_answer():
+def test_draw_strip_shows_attention_and_prediction_at_each_time():
     trace = noise_trace()
     figure = draw_strip(trace, [0.0, 0.5, trace.horizon], 0.6)
     first, *moments, scale = figure.axes
@@ -277,7 +277,7 @@ def test_a_strip_shows_every_moment_with_its_answer():
     assert [axes.get_xlabel() for axes in two_rows[-2:]] == ["teacher, layer 1", "teacher, layer 3"]
 
 
-def test_classes_with_one_name_are_told_apart():
+def test_frames_number_classes_of_the_same_name():
     trace = noise_trace()
     drawing = Frames(replace(trace, labels=dict.fromkeys(range(5), "crane")), 0.6)
     legend = [text.get_text() for text in drawing.lines[0].line.axes.get_legend().get_texts()]
@@ -296,12 +296,12 @@ def test_classes_with_one_name_are_told_apart():
         ({"mass": 2, "seconds": 99}, r"(?s)2 problems.*mass=2.*seconds=99"),
     ],
 )
-def test_what_cannot_be_is_refused(settings, sentence, image, model, tmp_path):
+def test_explore_refuses_invalid_settings(settings, sentence, image, model, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         explore([image], **{"model": model, "out": tmp_path / "out", **settings})
 
 
-def test_files_that_are_no_images_are_reported_before_anything_is_written(model, image, tmp_path):
+def test_explore_checks_all_images_before_writing(model, image, tmp_path):
     with pytest.raises(ValueError, match=r"there is no image '.*none\.png'; expected the path of a PNG"):
         explore([image, tmp_path / "none.png"], model=model, out=tmp_path / "out")
     (tmp_path / "text.png").write_text("hello")
@@ -320,7 +320,7 @@ def test_files_that_are_no_images_are_reported_before_anything_is_written(model,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_stack_of_layers_has_no_film(image, tmp_path):
+def test_explore_refuses_a_model_without_a_trajectory(image, tmp_path):
     tiny_model(depth="stacked").save_pretrained(tmp_path / "stack")
     with pytest.raises(ValueError, match="has no trajectory"):
         explore([image], model=tmp_path / "stack", out=tmp_path / "out")

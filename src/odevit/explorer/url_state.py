@@ -1,10 +1,10 @@
-"""?model=cifar10&steps=24&t=0.5 <-> UrlState: what the page shows, as the query of its URL, which can be shared."""
+"""?model=cifar10&steps=24&t=0.5 -> UrlState: what the page shows, read from the query of a shared URL."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
 
 from odevit.analysis.perturbation import KINDS
 from odevit.core.base import SOLVERS
@@ -47,11 +47,6 @@ class UrlState:
     row: int | None = None
     column: int | None = None
     kind: str = "token"
-
-    def query(self) -> str:
-        """The query of a URL, without what is at its default."""
-        entries = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        return urlencode({name: value for name, (value, default) in entries.items() if value != default})
 
 
 def parse_query(query: str, models: Collection[str]) -> tuple[UrlState, list[str]]:
