@@ -78,6 +78,7 @@ def measure_growth(model: ImageModel, image: Image.Image, solver_config: SolverC
 def serialize_stability(model: ImageModel, image: Image.Image, solver_config: SolverConfig) -> Json:
     """The growth of a small change up to the horizon, the contraction radius there, and both in a text."""
     growth = measure_growth(model, image, solver_config)
+    rates = growth_rates(growth, tuple(solver_config.stretched(HORIZONS).edges))
     with torch.no_grad():
         state = model.depth(model.embed(model.pixels_of(image)), solver_config).state
     radius = contraction_radius(model.readout, state, rivals=3, directions=1)
@@ -85,7 +86,7 @@ def serialize_stability(model: ImageModel, image: Image.Image, solver_config: So
     return {
         "exponent": finite_or_none(growth.exponents.values[0, 0]),
         "error": finite_or_none(growth.exponents.error[0, 0]),
-        "rates": [finite_or_none(rate) for rate in growth_rates(growth, tuple(solver_config.stretched(HORIZONS).edges))],
+        "rates": [finite_or_none(rate) for rate in rates],
         "radius": finite_or_none(radius.value[0]),
         "relative_radius": finite_or_none(radius.value[0] / state.norm()),
         "rival": rival,
