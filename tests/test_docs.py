@@ -13,7 +13,9 @@ from odevit.bundled import bundled_models
 from odevit.cli import main, verb_of
 from odevit.cli.recipes import RecipeVerb
 from odevit.core.base import SOLVERS
+from odevit.deprecated import ARGUMENTS, NAMES
 from odevit.distill.distillation import DistillRecipe, compose_distillation
+from odevit.renamed import RENAMED
 from odevit.report import convergence as coming_to_rest
 from odevit.report import smoothness
 from odevit.report import solver_sensitivity as dependence
@@ -154,6 +156,13 @@ def broken_links(path):
             headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
             if anchor not in [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]:
                 yield f"{target}#{anchor}"
+
+
+def test_changelog_lists_every_name_that_changed():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    pairs = [*NAMES.items(), *ARGUMENTS.items(), *RENAMED.items()]
+    missing = [f"{old} -> {new}" for old, new in pairs if f"`{old}`" not in text or f"`{new}`" not in text]
+    assert missing == []
 
 
 @pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
