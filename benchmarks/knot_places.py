@@ -26,7 +26,7 @@ from torch.nn.utils import clip_grad_norm_
 from odevit.data.images import DataSet
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.teacher import Teacher
 from odevit.surgery.surgery import get_ode_model
 from odevit.surgery.weight_init import knot_times
@@ -55,7 +55,7 @@ def students(moved: Sequence[float], knots: int) -> dict[str, dict[str, Any]]:
 
 
 @torch.no_grad()
-def error_of(network: Distillation, batches: list[dict[str, Tensor]]) -> float:
+def error_of(network: LayerDistillation, batches: list[dict[str, Tensor]]) -> float:
     """The mean over layers and batches."""
     network.eval()
     errors = [network(batch["pixel_values"]).parts["path"].item() for batch in batches]
@@ -71,7 +71,7 @@ def train_first_phase(
     torch.manual_seed(0)
     student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec).to(device)
     alignment = Alignment("uniform", (1.0,) * teacher.num_layers)
-    network = Distillation(student, teacher, alignment, phase.full_objective(recipe.objective)).train()
+    network = LayerDistillation(student, teacher, alignment, phase.full_objective(recipe.objective)).train()
     network.teacher_forcing = True
     rates = {key: getattr(phase, key) for key in ("learning_rate", "muon_learning_rate")}
     optimiser = make_optimiser(student, replace(recipe.train, compile=False, **rates))
@@ -95,7 +95,7 @@ def main(out: str, source: str, data: str, *options: str) -> None:
     words = [f"teacher={source}", f"data={data}", f"knots={knots}"]
     words += [f"cache={asked['cache']}"] if "cache" in asked else []
     recipe, teacher = compose_distillation(words), Teacher(source).float().to(resolve_device("auto"))
-    read = teacher.normalised(read_data(recipe, teacher.pixels))
+    read = teacher.normalize(read_data(recipe, teacher.input_format))
     first = next(iter(evaluation_batches(read, "train", 64, device=resolve_device("auto"))))["pixel_values"]
     moved = layer_distances([teacher.states(first)])
     facts = {"teacher": Path(source).name, "data": read.name, "knots": knots, "updates": updates, "images": images}

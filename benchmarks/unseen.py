@@ -22,7 +22,7 @@ import torch
 
 from odevit.distill.alignment import Alignment
 from odevit.distill.distillation import compose_distillation
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.teacher import Teacher
 from odevit.loading import load
 from odevit.surgery.modeling_student import OdeStudent
@@ -37,7 +37,7 @@ def compare_with_teacher(student: OdeStudent, teacher: Teacher, batches: Any) ->
     """Means over all images of the batches."""
     layers, goal = teacher.num_layers, compose_distillation(["teacher=FOLDER"]).objective
     goal = replace(goal, temperature=1.0, pooled=1.0)
-    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * layers), goal).eval()
+    network = LayerDistillation(student, teacher, Alignment("uniform", (1.0,) * layers), goal).eval()
     totals, count = torch.zeros(6, dtype=torch.float64), 0
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]

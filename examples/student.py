@@ -10,7 +10,7 @@ from rich.table import Table
 from transformers.utils import logging
 
 from odevit import load
-from odevit.distill.teacher_lookup import teacher_of
+from odevit.distill.teacher import load_teacher
 from odevit.train.splits import evaluation_batches, load_run_data
 
 
@@ -18,7 +18,7 @@ from odevit.train.splits import evaluation_batches, load_run_data
 def main() -> None:
     logging.disable_progress_bar()
     (run,) = sys.argv[1:]
-    student, teacher = load(run).eval(), teacher_of(run)
+    student, teacher = load(run).eval(), load_teacher(run)
     if teacher is None:
         sys.exit(f"{run} has no teacher at hand; give the folder of a distillation")
     own = student.solver_config
@@ -34,7 +34,7 @@ def main() -> None:
     data = load_run_data(run, None, student)
     batches = list(evaluation_batches(data, "test", mean=student.config.image_mean, std=student.config.image_std))
     labels = torch.cat([batch["labels"] for batch in batches])
-    told = torch.cat([teacher.logits(batch["pixel_values"]).argmax(-1) for batch in batches])
+    told = torch.cat([teacher(batch["pixel_values"]).logits.argmax(-1) for batch in batches])
 
     table = Table(box=None, header_style="bold")
     for name in ("", "right", "as the teacher", "as in its own way", "NFE"):

@@ -179,7 +179,7 @@ def test_a_teacher_and_its_student_see_the_teachers_own_pixels(kind, pictures, t
     expected = by_transformers(vit, files)
     teacher = Teacher(vit)
     recipe = compose_distillation([f"teacher={vit}", f"data.source={data}", "data.validation=0", "compare=false"])
-    read = teacher.normalised(read_data(recipe, teacher.pixels))
+    read = teacher.normalize(read_data(recipe, teacher.input_format))
     close(next(iter(evaluation_batches(read, "train")))["pixel_values"][: len(files)], expected)
 
     get_ode_model(teacher.model).save_pretrained(tmp_path / "student")

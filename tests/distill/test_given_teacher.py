@@ -157,7 +157,7 @@ def test_a_teacher_without_names_is_matched_by_number_and_it_is_said(place, caps
     teacher = ViTForImageClassification.from_pretrained(place / "teacher").eval()
     teacher.config.id2label = {number: f"LABEL_{number}" for number in range(4)}
     recipe = compose_recipe([f"data={place / 'pictures'}"])
-    data = Teacher(teacher).numbered(read_data(recipe, 8))
+    data = Teacher(teacher).match_classes(read_data(recipe, 8))
     assert data.classes == ("cat", "dog", "eel", "red_fox")
     assert "matched by number" in capsys.readouterr().out
 

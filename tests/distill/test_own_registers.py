@@ -8,7 +8,7 @@ from odevit.core.solve import solve
 from odevit.distill.alignment import Alignment
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.distillation import StoppingRecipe, compose_distillation
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher
 from odevit.objectives.attention_matching import attention_kl, attention_l1
@@ -24,7 +24,7 @@ CLASSIFIERS = ["vit-classifier", "dinov2-registers-classifier", "odevit"]
 def distillation(name, objective=None, **student):
     teacher = Teacher(make(name))
     pupil = get_ode_model(teacher.model, **{"steps": 6, "horizon": 3.0, "registers": OWN, **student})
-    return Distillation(pupil, teacher, EVEN, objective or DistillObjective()).train()
+    return LayerDistillation(pupil, teacher, EVEN, objective or DistillObjective()).train()
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -32,7 +32,7 @@ def test_a_training_step_moves_them(name):
     network, pixels = distillation(name, leak=0.5), images()
     registers = network.student.encoder.registers
     before = registers.detach().clone()
-    answer = network.teacher.logits(pixels)
+    answer = network.teacher(pixels).logits
     optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
     network(pixels).loss.backward()
     assert (registers.grad.abs().sum(dim=(0, 2)) > 0).all(), "every one of them"

@@ -14,7 +14,7 @@ from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
 from odevit.distill.distill_task import DistillTask, distill_recipe
 from odevit.distill.distillation import compose_distillation
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import Phase, PhaseObjective, evaluation_configs, make_schedule
 from odevit.distill.teacher import Teacher
@@ -35,7 +35,7 @@ def made(steps=LAYERS, layers=LAYERS, **objective):
     teacher = Teacher(tiny_model(depth="stacked", steps=layers, bias=True))
     student = get_ode_model(teacher.model, steps=steps, horizon=float(layers), mlp_ratio=2.0)
     alignment = Alignment("uniform", (1.0,) * layers)
-    return Distillation(student, teacher, alignment, DistillObjective(**{**HALVES, **objective})).train()
+    return LayerDistillation(student, teacher, alignment, DistillObjective(**{**HALVES, **objective})).train()
 
 
 def half_and_half(x, y):
@@ -107,7 +107,7 @@ def test_without_a_cls_the_others_have_its_weight():
     teacher = Teacher(tiny_model(depth="stacked", steps=2, use_cls_token=False, pooling="mean"))
     student = get_ode_model(teacher.model, steps=2, horizon=2.0)
     goal = DistillObjective(**HALVES, path="last", logits=0.0)
-    network = Distillation(student, teacher, Alignment("uniform", (1.0, 1.0)), goal)
+    network = LayerDistillation(student, teacher, Alignment("uniform", (1.0, 1.0)), goal)
     images = tiny_images()
     expected = (student.states(images, save=[2]).states[0] - teacher.states(images)[-1]).square().mean()
     torch.testing.assert_close(network(images).loss, expected)
@@ -275,7 +275,7 @@ def test_a_student_agrees_more_with_its_teacher_after_its_phases_than_before(vit
 
     def agreement(task):
         batch = next(iter(task.validation))
-        answers = task.network.ask(batch["pixel_values"])[0].argmax(-1)
+        answers = task.student(batch["pixel_values"]).logits.argmax(-1)
         return (answers == batch["labels"]).float().mean().item()
 
     task = Watched(given)

@@ -90,7 +90,7 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path, capsys):
     assert record["teacher"]["nfe"] == 3
     student, teacher = OdeStudent.from_pretrained(folder), Teacher(str(vit))
     test = evaluation_batches(load_run_data(folder, None, student), "test")
-    same = [student.ask(b["pixel_values"])[0].argmax(-1) == teacher.logits(b["pixel_values"]).argmax(-1) for b in test]
+    same = [student(b["pixel_values"]).logits.argmax(-1) == teacher(b["pixel_values"]).logits.argmax(-1) for b in test]
     assert record["agreement"] == torch.cat(same).double().mean().item()
     assert sum(p.numel() for p in student.parameters()) == record["params"]
     assert len(Alignment.load(folder / "alignment.json").distances) == 3
@@ -185,8 +185,8 @@ def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
     """Statistics that differ are no error here, for the images are not normalised yet: the teacher's are taken."""
     recipe = compose_distillation([f"teacher={vit}", "compare=false"])
     teacher = Teacher(str(vit))
-    own = read_data(recipe, teacher.square_size)
-    data = teacher.normalised(own)
+    own = read_data(recipe, teacher.vit_spec.size[0])
+    data = teacher.normalize(own)
     assert (data.mean, data.std) == ((0.4,) * 3, (0.3,) * 3)
     assert own.mean != data.mean
     teacher.check_pixels(data.mean, data.std)

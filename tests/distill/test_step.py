@@ -11,7 +11,7 @@ from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
 from odevit.distill.checks import refuse_pooled
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
@@ -31,7 +31,7 @@ def made(objective=None, **student):
     teacher = Teacher(original)
     pupil = get_ode_model(teacher.model, **{"steps": 6, "horizon": 3.0, "mlp_ratio": 2.0, **student})
     alignment = Alignment("uniform", (1.0,) * LAYERS)
-    return Distillation(pupil, teacher, alignment, objective or DistillObjective()).train()
+    return LayerDistillation(pupil, teacher, alignment, objective or DistillObjective()).train()
 
 
 def test_a_perfect_student_has_no_loss():
@@ -41,7 +41,7 @@ def test_a_perfect_student_has_no_loss():
         layer.load_state_dict(original.odevit.depth.layers[0].state_dict())
     teacher = Teacher(original)
     student = get_ode_model(teacher.model, steps=LAYERS, horizon=3.0, mlp_ratio=2.0, init="average")
-    network = Distillation(student, teacher, Alignment("uniform", (1.0,) * LAYERS), DistillObjective()).train()
+    network = LayerDistillation(student, teacher, Alignment("uniform", (1.0,) * LAYERS), DistillObjective()).train()
     images = tiny_images()
     # Squares of differences that are rounding alone: some hundred operations on numbers of this size.
     size = max(state.abs().max().item() for state in teacher.states(images))
@@ -49,7 +49,7 @@ def test_a_perfect_student_has_no_loss():
     parts = network(images).parts
     assert parts["path"].item() < 2 * rounding**2
     # A sum of p (log p - log q) with both logarithms rounded.
-    logs = teacher.logits(images).log_softmax(-1).abs().max().item()
+    logs = teacher(images).logits.log_softmax(-1).abs().max().item()
     assert abs(parts["logits"].item()) < 32 * torch.finfo(torch.float32).eps * logs
 
 
@@ -127,7 +127,7 @@ def rotary(**student):
     )
     torch.nn.init.normal_(pupil.encoder.positions)
     alignment = Alignment("uniform", (1.0,) * LAYERS)
-    return Distillation(pupil, teacher, alignment, DistillObjective(logits=0.0, teacher_forcing=0.5)).train()
+    return LayerDistillation(pupil, teacher, alignment, DistillObjective(logits=0.0, teacher_forcing=0.5)).train()
 
 
 def test_forced_stretches_join_to_the_whole_way():
@@ -238,12 +238,6 @@ def test_a_head_that_is_not_found_is_not_asked():
         ConfigError, match=r"phases.random_solver.objective.pooled=1: .* no linear head with 5 outputs .* set"
     ):
         refuse_pooled(network.student, {"random_solver": DistillObjective(pooled=1.0)})
-
-
-def test_asked_it_is_the_student():
-    network, images = made().eval(), tiny_images()
-    torch.testing.assert_close(network.ask(images)[0], network.student(images).logits)
-    assert network.ask(images, SolverConfig("lie_trotter", 3, 3.0))[1].stats.nfe == 3
 
 
 @pytest.mark.parametrize("name", ["jacobian", "settling", "transport"])

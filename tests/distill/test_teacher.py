@@ -28,23 +28,21 @@ def test_states_are_those_of_the_model(name):
     output = teacher(pixels)
     expected = model(pixels, output_hidden_states=True)
     assert len(output.states) == teacher.num_layers + 1 == 4
-    assert teacher.width == 32
+    assert teacher.vit_spec.width == 32
     assert len(expected.hidden_states) == 4
     for h, x in zip(output.states, expected.hidden_states, strict=True):
         assert torch.equal(h, x)
     if "logits" in answers(expected):
-        logits, solution = teacher.ask(pixels)
-        assert torch.equal(logits, expected.logits)
+        assert torch.equal(output.logits, expected.logits)
+        solution = output.trajectory
         assert (solution.stats.nfe, solution.times) == (3, (0.0, 1.0, 2.0, 3.0))
         assert solution.state is solution.states[-1]
-        assert teacher.numbered(classes(5)).num_classes == 5
+        assert teacher.match_classes(classes(5)).num_classes == 5
     else:
         assert output.logits is None
         assert output.pooled.shape[0] == 2
         with pytest.raises(ValueError, match="without a classification head"):
-            teacher.logits(pixels)
-        with pytest.raises(ValueError, match="without a classification head"):
-            teacher.numbered(classes(5))
+            teacher.match_classes(classes(5))
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2-registers", "dinov3", "clip", "siglip", "odevit"])
@@ -89,7 +87,7 @@ def test_a_teacher_is_a_frozen_copy():
 def test_a_forced_trajectory_gives_the_logits_of_the_teacher():
     model, pixels = make("vit-classifier"), images()
     teacher, student = Teacher(model), get_ode_model(model, steps=3)
-    assert torch.equal(student.teacher_readout(teacher.states(pixels)[-1]).logits, teacher.logits(pixels))
+    assert torch.equal(student.teacher_readout(teacher.states(pixels)[-1]).logits, teacher(pixels).logits)
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dino", "clip-projection", "odevit"])
@@ -150,4 +148,4 @@ def test_what_is_no_teacher():
     with pytest.raises(
         ValueError, match=r"the data has 7 classes \(.*\), the teacher has 5 \(.*; train a head for this data first"
     ):
-        Teacher(make("vit-classifier")).numbered(classes(7))
+        Teacher(make("vit-classifier")).match_classes(classes(7))

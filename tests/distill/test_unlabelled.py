@@ -154,7 +154,7 @@ def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_p
     assert len(task.data.train) == len(data.train) + 80
     assert len(task.validation.images) == len(data.validation)
     batch = next(iter(task.validation))
-    assert torch.equal(batch["labels"], task.teacher.logits(batch["pixel_values"]).argmax(-1))
+    assert torch.equal(batch["labels"], task.teacher(batch["pixel_values"]).logits.argmax(-1))
 
 
 def test_what_is_wrong_with_a_folder(tmp_path):

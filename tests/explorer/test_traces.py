@@ -159,7 +159,7 @@ def test_trace_vit_ends_in_the_prediction_of_the_vit(teacher):
 
 def test_logit_lens_of_the_last_layer_equals_the_logits(teacher):
     pixels = torch.randn(2, 3, 16, 16)
-    assert torch.allclose(logit_lens(teacher).readout(teacher.states(pixels)[-1]), teacher.logits(pixels), atol=1e-5)
+    assert torch.allclose(logit_lens(teacher).readout(teacher.states(pixels)[-1]), teacher(pixels).logits, atol=1e-5)
 
 
 def test_student_and_teacher_start_at_the_same_readout(teacher):

@@ -6,7 +6,7 @@ import torch
 from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import Alignment
-from odevit.distill.distill_task import part_recipe
+from odevit.distill.distill_task import reference_recipe
 from odevit.distill.distillation import compose_distillation
 from odevit.errors import ConfigError
 from odevit.train.compose import compose_recipe, options
@@ -151,7 +151,7 @@ def test_what_has_no_gradient_is_not_trained(monkeypatch):
 def test_labels_are_counted_for_whoever_learns_from_them():
     recipe = compose_distillation(["experiment=distill/few-labels"])
     assert recipe.problems() == []
-    scratch, teacher = (part_recipe(recipe, part) for part in ("scratch", "teacher"))
+    scratch, teacher = (reference_recipe(recipe, part) for part in ("scratch", "teacher"))
     assert (scratch.data.share, teacher.data.share) == (0.08, 1.0)
     for words, sentence in (
         (["labels=0"], "labels=0.0; expected a share in (0, 1]"),

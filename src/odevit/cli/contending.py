@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odevit.cli.parser import Command, print_table
-from odevit.compare.report import HEAD, cells, ranked
-from odevit.compare.report import JSON, PAGE
+from odevit.compare.report import HEAD, JSON, PAGE, cells, ranked
 from odevit.compare.runner import compare as compare
 from odevit.train.compose import GROUPS
 

@@ -9,12 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from odevit.core.solution import Solution
-from odevit.core.solver_config import SolverConfig
 from odevit.data.images import DataSet
 from odevit.distill.distillation import DistillRecipe
 from odevit.distill.objective import DistillObjective
-from odevit.tokens import Logits, Pixels
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.runner import count_parameters
 from odevit.train.splits import evaluation_batches
@@ -46,12 +43,8 @@ class DistillationModule(nn.Module):
         """Save the student."""
         self.student.save_pretrained(folder)
 
-    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """The student's answer."""
-        return self.student.ask(pixels, solver_config, **options)
 
-
-class TaughtTask(Task[DistillRecipe]):
+class StudentTask(Task[DistillRecipe]):
     """A student that is chosen by how often it agrees with its teacher, and scored beside it."""
 
     score_label: ClassVar[str] = "agreement with the teacher (%)"
@@ -70,10 +63,10 @@ class TaughtTask(Task[DistillRecipe]):
         return self.student
 
     @torch.no_grad()
-    def answered(self, split: str) -> DataSet:
+    def with_teacher_labels(self, split: str) -> DataSet:
         """The data with the teacher's answers as the labels of a split: accuracy there is agreement with it."""
         answers = [
-            self.network.teacher.ask(batch["pixel_values"])[0].argmax(-1).cpu()
+            self.network.teacher(batch["pixel_values"]).logits.argmax(-1).cpu()
             for batch in evaluation_batches(self.data, split, 128, device=self.process.device)
         ]
         relabelled: Any = {split: getattr(self.data, split).with_labels(torch.cat(answers))}
@@ -84,8 +77,8 @@ class TaughtTask(Task[DistillRecipe]):
         self.teacher_score = evaluate_batches(
             self.network.teacher, evaluation_batches(self.data, "test", device=device)
         )
-        agreed = evaluation_batches(self.answered("test"), "test", device=device)
-        self.agreement = evaluate_batches(self.network, agreed).top1
+        agreed = evaluation_batches(self.with_teacher_labels("test"), "test", device=device)
+        self.agreement = evaluate_batches(self.student, agreed).top1
         return {"agreement": self.agreement, "teacher_top1": self.teacher_score.top1}
 
     def record_fields(self) -> dict[str, Any]:

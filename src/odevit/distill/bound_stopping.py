@@ -13,7 +13,7 @@ from odevit.analysis.lipschitz import local_lipschitz
 from odevit.core.attention import DotProductAttention
 from odevit.core.base import Field
 from odevit.distill.distillation import StoppingRecipe
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.objectives.bounds import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
 from odevit.train.callbacks import read_metrics, write_lines
@@ -30,7 +30,7 @@ class BoundStopping(TrainerCallback):
     It measures on `images`, a held-out batch, and writes bound.jsonl and bound.png into the folder.
     """
 
-    network: Distillation
+    network: LayerDistillation
     images: Pixels
     recipe: StoppingRecipe
     folder: RunFolder

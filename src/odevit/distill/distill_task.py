@@ -14,13 +14,13 @@ from transformers import set_seed
 
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import Alignment, layer_distances
-from odevit.distill.base import TaughtTask
+from odevit.distill.base import StudentTask
 from odevit.distill.bound_stopping import BoundStopping
 from odevit.distill.checks import finite, refuse_pooled
 from odevit.distill.distillation import DistillRecipe, is_equation
-from odevit.distill.loss import Distillation
+from odevit.distill.loss import LayerDistillation
 from odevit.distill.phase import make_schedule
-from odevit.distill.step_distillation import FewerStepsTask
+from odevit.distill.step_distillation import StepDistillationTask
 from odevit.distill.teacher import Teacher
 from odevit.errors import shortened, with_key_prefix
 from odevit.surgery.head import head_parameters
@@ -45,12 +45,12 @@ def distill_recipe(
     best weights, the teacher, the data and the alignment: to write a report, say.
     """
     if is_equation(recipe.teacher):
-        return run(FewerStepsTask(recipe), command)
+        return run(StepDistillationTask(recipe), command)
     task = DistillTask(recipe)
     folder = run(task, command)
     if recipe.compare is not False:
         if not recipe.teacher:
-            trained_part(task, "scratch")
+            train_reference(task, "scratch")
         if task.process.is_main:
             rows = comparison(folder)
             task.folder.register("comparison.json").write_text(json.dumps(rows, indent=2) + "\n")
@@ -59,12 +59,12 @@ def distill_recipe(
     return folder
 
 
-class DistillTask(TaughtTask):
+class DistillTask(StudentTask):
     """A student that learns to follow its teacher's hidden states, without labels unless the objective has them."""
 
     card: ClassVar[str] = "distill/student.md.j2"
 
-    network: Distillation
+    network: LayerDistillation
     teacher: Teacher
     alignment: Alignment
 
@@ -78,11 +78,13 @@ class DistillTask(TaughtTask):
 
     def build(self) -> None:
         recipe, device = self.recipe, self.process.device
-        source = recipe.teacher or str(trained_part(self, "teacher"))
+        source = recipe.teacher or str(train_reference(self, "teacher"))
         set_seed(recipe.seed)
         # In single precision: half of it is for storage, and its states are what the student is measured by.
         self.teacher = teacher = Teacher(source).float()
-        self.data = data = teacher.numbered(teacher.normalised(read_data(recipe, teacher.pixels, recipe.unlabelled)))
+        self.data = data = teacher.match_classes(
+            teacher.normalize(read_data(recipe, teacher.input_format, recipe.unlabelled))
+        )
         recipe = self.recipe = self._fitted(len(data.train))
         with with_key_prefix("student", vars(recipe.student)):
             student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec)
@@ -92,11 +94,11 @@ class DistillTask(TaughtTask):
         for module in (teacher, student):
             nn.Module.to(module, device)
         self.alignment = self._align(student.solver_config.steps)
-        self.network = Distillation(student, teacher, self.alignment, recipe.objective)
+        self.network = LayerDistillation(student, teacher, self.alignment, recipe.objective)
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
-        held_out = self.answered("validation")
+        held_out = self.with_teacher_labels("validation")
         self.make_batches(held_out)
         self.sampler = self.make_sampler(student.solver_config, hold=True)
         self.phases = make_schedule(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
@@ -235,11 +237,11 @@ def comparison(folder: Path) -> list[dict[str, Any]]:
     return [{**{key: row.get(key) for key in keys}, "images": student.get("images")} for row in rows]
 
 
-def trained_part(task: DistillTask, part: str) -> Path:
+def train_reference(task: DistillTask, part: str) -> Path:
     """The folder of the teacher or of the student from scratch; one that an interrupted run finished is reused."""
     if task.process.is_main:
         task.folder.register(part)
-    inner = part_recipe(task.recipe, part)
+    inner = reference_recipe(task.recipe, part)
     if inner.data.share < 1:
         # As many steps as the student makes, evaluated as often, on fewer images.
         every = max(1, round(inner.train.evaluate_every / inner.data.share))
@@ -247,7 +249,7 @@ def trained_part(task: DistillTask, part: str) -> Path:
     return inner.folder if (inner.folder / RECORD).exists() else train_recipe(inner)
 
 
-def part_recipe(recipe: DistillRecipe, part: str) -> Recipe:
+def reference_recipe(recipe: DistillRecipe, part: str) -> Recipe:
     """The recipe of the `teacher`, or of the student's architecture from `scratch` for as many steps as the student."""
     model, data, train = replace(recipe.model), recipe.data, recipe.teacher_train
     if part == "scratch":

@@ -42,7 +42,7 @@ def meeting_error(
     return path_matching([x], [y], layout, over=over, **weights)["loss"]
 
 
-class Distillation(DistillationModule):
+class LayerDistillation(DistillationModule):
     """sum over layers of the error of the student's state + that of its answer, see `DistillObjective`."""
 
     student: OdeStudent

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
-from odevit.core.solver_config import SolverConfig
 from odevit.data.class_names import match_class_names
 from odevit.data.images import DataSet
 from odevit.distill.teacher import Teacher
@@ -77,8 +76,12 @@ class Pretrained(ViTWrapper):
         self.training = mode
         return self
 
-    def forward(self, pixel_values: Pixels, labels: Tensor, solver_config: SolverConfig | None = None) -> BatchLoss:  # type: ignore[override]
-        return BatchLoss(F.cross_entropy(self.ask(pixel_values)[0].float(), labels))
+    def forward(self, pixel_values: Pixels, labels: Tensor | None = None, **options: Any) -> Any:
+        """The loss of a batch with labels; the output of a `ViTWrapper` without."""
+        if labels is None:
+            return super().forward(pixel_values, **options)
+        logits: Any = super().forward(pixel_values, return_dict=False, **options)
+        return BatchLoss(F.cross_entropy(logits.float(), labels))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the whole classifier with the image processor it came with, or one of the pixels it has seen."""
@@ -98,7 +101,7 @@ class PretrainedTask(Task[Recipe]):
     def build(self) -> None:
         recipe = self.recipe
         body = Teacher(recipe.teacher)
-        self.data = body.normalised(read_data(recipe, body.pixels))
+        self.data = body.normalize(read_data(recipe, body.input_format))
         set_seed(recipe.seed)
         model = with_a_head(recipe.teacher, self.data).float()
         if match_class_names(self.data.classes, body.classes) != list(range(len(body.classes))):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odevit.core.solver_config import SolverConfig
 from odevit.data.class_names import align_classes
-from odevit.distill.base import DistillationModule, TaughtTask
+from odevit.distill.base import DistillationModule, StudentTask
 from odevit.errors import ConfigError, with_key_prefix
 from odevit.hf.processor import statistics_of
 from odevit.loading import load
@@ -66,7 +66,7 @@ class StepDistillation(DistillationModule):
         return BatchLoss(torch.stack(list(parts.values())).sum(), {name: p.detach() for name, p in parts.items()})
 
 
-class FewerStepsTask(TaughtTask):
+class StepDistillationTask(StudentTask):
     """A model of ours that learns to answer in few steps what it answers in many, and to go on answering in many."""
 
     card: ClassVar[str] = "distill/fewer_steps.md.j2"
@@ -98,7 +98,7 @@ class FewerStepsTask(TaughtTask):
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         self.network = StepDistillation(student, teacher, recipe.objective)
-        self.make_batches(self.answered("validation"))
+        self.make_batches(self.with_teacher_labels("validation"))
         few = [solver_config.replace(steps=steps) for steps in recipe.train.steps or [solver_config.steps]]
         # As often in many steps as in few: one checkpoint keeps both.
         self.sampler = ListSampler((*few, *[teacher.solver_config] * len(few)), recipe.seed)
@@ -108,7 +108,7 @@ class FewerStepsTask(TaughtTask):
         teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.process.device)
         # The same steps without learning, and the student in as many steps as its teacher.
         self.untaught = evaluate_batches(teacher, test, solver_config=self.network.solver_config).top1
-        self.many = evaluate_batches(self.network, test, solver_config=teacher.solver_config).top1
+        self.many = evaluate_batches(self.student, test, solver_config=teacher.solver_config).top1
         return {**figures, "untaught_top1": self.untaught, "many_steps_top1": self.many}
 
     def record_fields(self) -> dict[str, Any]:

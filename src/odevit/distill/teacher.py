@@ -1,8 +1,9 @@
-"""h_0, h_1, ..., h_L: a frozen ViT and its hidden states."""
+"""h_0, h_1, ..., h_L: a frozen ViT, its hidden states, and where the teacher of a run is found."""
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
@@ -18,7 +20,6 @@ from transformers.image_processing_utils import BaseImageProcessor
 from odevit.analysis.attention import AttentionPath, attention_path
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
 from odevit.core.solution import Solution, Stats
-from odevit.core.solver_config import SolverConfig
 from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
@@ -29,16 +30,17 @@ from odevit.surgery.serialization import load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit, parse_output
 from odevit.surgery.vit_wrapper import BlockStack
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
+from odevit.train.folder import read_recipe
 
-GIVE_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
+TRAIN_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
 
 
 @dataclass(frozen=True)
 class TeacherOutput:
-    """What a teacher makes of images.
+    """The output of a teacher for a batch of images.
 
     Args:
-        states: h_0, what the first block receives, and h_1, ..., h_L, what the blocks give, before the final norm.
+        states: h_0, the input of the first block, and h_1, ..., h_L, the outputs of the blocks, before the final norm.
         logits: of its head; None without one.
         pooled: one vector per image, of a teacher without a head.
         attentions: one map per block, when asked for.
@@ -49,13 +51,20 @@ class TeacherOutput:
     pooled: Tensor | None = None
     attentions: tuple[AttentionMap, ...] | None = None
 
+    @property
+    def trajectory(self) -> Solution:
+        """The layers as a trajectory: layer l at time l, one evaluation each."""
+        layers = len(self.states) - 1
+        times = tuple(float(layer) for layer in range(layers + 1))
+        return Solution(self.states[-1], float(layers), Stats(nfe=layers, steps=layers), self.states, times)
+
 
 class Teacher(nn.Module):
-    """h_0 = embed(image), h_l = block_l(h_{l-1}): a frozen copy of a ViT in evaluation mode, now and for good.
+    """h_0 = embed(image), h_l = block_l(h_{l-1}): a frozen copy of a ViT, always in evaluation mode.
 
     Args:
         source: a model, its folder, or its hub id.
-        image_mean, image_std: pixel statistics it was trained with, when no image processor lies beside it.
+        image_mean, image_std: pixel statistics it was trained with, when it has no image processor.
     """
 
     def __init__(
@@ -67,7 +76,7 @@ class Teacher(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(source, nn.Module):
-            _refuse(source)
+            _check_model(source)
             model = copy.deepcopy(source)
             folder = str(getattr(source, "name_or_path", ""))
         else:
@@ -84,7 +93,7 @@ class Teacher(nn.Module):
         self.processor = find_processor(folder, self.model, download=not isinstance(source, nn.Module))
         self.vit_spec = fit_to_processor(vit_spec, self.model, self.processor)
         own = None if self.processor is None else statistics_of(self.processor)
-        self.pixel_statistics = _agreed(own, image_mean, image_std)
+        self.pixel_statistics = _check_statistics(own, image_mean, image_std)
 
     @property
     def num_layers(self) -> int:
@@ -92,65 +101,62 @@ class Teacher(nn.Module):
         return self.vit_spec.blocks
 
     @property
-    def width(self) -> int:
-        """D of its tokens."""
-        return self.vit_spec.width
-
-    @property
     def classes(self) -> list[str]:
-        """The names of its classes, in the order of its logits; none without a head."""
+        """The names of its classes, in the order of its logits; empty without a head."""
         names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
         return [str(names.get(number, f"LABEL_{number}")) for number in range(self.vit_spec.labels or 0)]
 
     @property
-    def square_size(self) -> int:
-        """Height and width of its images, which data are read at."""
+    def input_format(self) -> int | BaseImageProcessor:
+        """What `read_data` needs to make images for it: its image processor, or its image size without one."""
         height, width = self.vit_spec.size
         if height != width:
             raise ValueError(f"the teacher takes {height}x{width} images; expected square ones")
-        return height
+        return self.processor or height
 
-    @property
-    def pixels(self) -> int | BaseImageProcessor:
-        """How data are read for it: by its own image processor, or at its size where it has none."""
-        side = self.square_size  # asked of both: pictures are cut square
-        return self.processor or side
-
-    def normalised(self, data: DataSet) -> DataSet:
-        """The data with the teacher's pixel statistics, where they are known: it sees what it was trained on."""
+    def normalize(self, data: DataSet) -> DataSet:
+        """The data with the pixel statistics that the teacher was trained with, where they are known."""
         own = self.pixel_statistics
         return data if own is None else replace(data, mean=own.mean, std=own.std)
 
+    def match_classes(self, data: DataSet) -> DataSet:
+        """The data with its classes in the order of the teacher's logits; an error for classes the head lacks."""
+        if self.vit_spec.labels is None:
+            raise ValueError(
+                f"the teacher is a {type(self.model).__name__} without a classification head; pass its "
+                f"...ForImageClassification, or {TRAIN_A_HEAD}"
+            )
+        return align_classes(data, self.classes, "the teacher", TRAIN_A_HEAD)
+
     @torch.no_grad()
-    def forward(self, pixel_values: Pixels, attentions: bool = False) -> TeacherOutput:
-        """Its states and its answer for normalised images; with `attentions`, which cost the fused kernel, its maps."""
-        # Without gradients, but no inference mode: a student's loss keeps these tensors for its backward pass.
+    def forward(
+        self,
+        pixel_values: Pixels,
+        *,
+        attentions: bool = False,
+        on_failure: str | None = None,
+        return_dict: bool | None = None,
+        **options: Any,
+    ) -> TeacherOutput:
+        """States, logits and, with `attentions`, attention maps of normalised images.
+
+        Attention maps need eager instead of fused attention. Called with the arguments of any other model, it refuses
+        `options` that need a solver; `on_failure` and `return_dict` have no effect.
+        """
+        BlockStack(self.num_layers).check(**options)
+        # No inference mode: a student's loss keeps these tensors for its backward pass.
         if attentions and not isinstance(self.model, PreTrainedModel):
             raise ValueError(f"attentions=True, but a {type(self.model).__name__} does not give its maps; leave it out")
-        asked = {"output_attentions": True} if attentions else {}
-        with self.vit_spec.locator.record_states(self.model) as trace, _written_out(self.model, attentions):
-            output = self.model(pixel_values, **asked)
-        answer = parse_output(self.model, output)
+        requested = {"output_attentions": True} if attentions else {}
+        with self.vit_spec.locator.record_states(self.model) as trace, _eager_attention(self.model, attentions):
+            output = self.model(pixel_values, **requested)
+        parsed = parse_output(self.model, output)
         maps = self._maps(output) if attentions else None
-        return TeacherOutput(tuple(trace.states), answer.logits, answer.pooled, maps)
+        return TeacherOutput(tuple(trace.states), parsed.logits, parsed.pooled, maps)
 
     def states(self, pixel_values: Pixels) -> tuple[Tokens, ...]:
         """h_0, ..., h_L."""
         return self(pixel_values).states
-
-    def logits(self, pixel_values: Pixels) -> Logits:
-        """The answer of its head."""
-        return self.ask(pixel_values)[0]
-
-    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """Its logits, and its layers as if they were a trajectory; there is no way to choose."""
-        BlockStack(self.num_layers).check(solver_config=solver_config, **options)
-        output, layers = self(pixels), self.num_layers
-        if output.logits is None:
-            raise ValueError(self._headless())
-        times = tuple(float(layer) for layer in range(layers + 1))
-        stats = Stats(nfe=layers, steps=layers)
-        return output.logits, Solution(output.states[-1], float(layers), stats, output.states, times)
 
     def layout(self, pixel_values: Pixels | None = None) -> TokenLayout:
         """Where CLS, patches and registers stand; for its own image size unless images are given."""
@@ -160,7 +166,7 @@ class Teacher(nn.Module):
         return self.vit_spec.layout(self.model, (height, width))
 
     def check_pixels(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Refuse data that was normalised in another way than the teacher's; silent when that is unknown."""
+        """Refuse data that was normalised otherwise than the teacher's; unknown statistics are not checked."""
         own, given = self.pixel_statistics, PixelStatistics(tuple(mean), tuple(std))
         if own is not None and not own.near(given):
             raise ValueError(
@@ -169,30 +175,18 @@ class Teacher(nn.Module):
                 f"it: mean={list(own.mean)}, std={list(own.std)}"
             )
 
-    def numbered(self, data: DataSet) -> DataSet:
-        """The data with its classes numbered as the teacher's head numbers them; one it does not know is refused."""
-        if self.vit_spec.labels is None:
-            raise ValueError(self._headless())
-        return align_classes(data, self.classes, "the teacher", GIVE_A_HEAD)
-
     def compile_blocks(self, compiled: bool = True) -> None:
-        """Compile every block, or no longer; what is watched is seen all the same."""
+        """Compile every block, or undo it with `compiled=False`; hooks on the blocks still run."""
         for block in self.vit_spec.locator.blocks(self.model):
-            # Its forward and not the block: hooks stay outside of the graph, which all blocks of a class share.
+            # Its forward and not the block: hooks stay outside of the graph, which all blocks of one class share.
             vars(block).pop("forward", None)
             if compiled:
-                # dynamic=False: few shapes come, each of them for long.
+                # dynamic=False: few shapes occur, each of them often.
                 block.forward = torch.compile(block.forward, dynamic=False)
 
     def train(self, mode: bool = True) -> Teacher:
-        """A teacher does not train: it stays in evaluation mode."""
+        """Stay in evaluation mode: a teacher is never trained."""
         return super().train(False)
-
-    def _headless(self) -> str:
-        return (
-            f"the teacher is a {type(self.model).__name__} without a classification head; pass its "
-            f"...ForImageClassification, or {GIVE_A_HEAD}"
-        )
 
     def _maps(self, output: Any) -> tuple[AttentionMap, ...]:
         maps = tuple(getattr(output, "attentions", None) or ())
@@ -206,18 +200,48 @@ class Teacher(nn.Module):
 
 @torch.no_grad()
 def attention_over_layers(teacher: Teacher, pixels: Pixels) -> AttentionPath:
-    """a of each layer of a teacher; the layers 1, ..., L stand in the place of time."""
+    """Attention of each layer of a teacher, with the layers 1, ..., L as times."""
     output, layout = teacher(pixels, attentions=True), teacher.layout(pixels)
     assert output.attentions is not None  # asked for
     layers = range(1, teacher.num_layers + 1)
-    loading_errors = partial(readout_weights_of, teacher.model, layout=layout)
-    return attention_path(layers, output.states[:-1], output.attentions, layout, loading_errors)
+    weights = partial(readout_weights_of, teacher.model, layout=layout)
+    return attention_path(layers, output.states[:-1], output.attentions, layout, weights)
+
+
+def load_teacher(run: str | os.PathLike[str]) -> Teacher | None:
+    """The teacher of a distilled student: RUN/teacher, or the one that RUN/recipe.yaml names.
+
+    None for a run without a teacher, or with one that is not on this machine; nothing is downloaded.
+    """
+    source = find_teacher_source(run)
+    return None if source is None else Teacher(source)
+
+
+def find_teacher_source(run: str | os.PathLike[str]) -> str | None:
+    """The folder or hub id of the teacher that `load_teacher` would load, or None."""
+    folder = Path(run)
+    if (folder / "teacher/config.json").is_file():
+        return str(folder / "teacher")
+    # Only a distillation has an alignment; the recipe of a classifier may name a teacher for its head alone.
+    settings = read_recipe(run)
+    source = settings.get("teacher") if "alignment" in settings else None
+    return str(source) if source and _is_local(source) else None
+
+
+def _is_local(source: str) -> bool:
+    """Whether a model is in a folder or in the hub's cache."""
+    if Path(source).is_dir():
+        return True
+    try:
+        return isinstance(try_to_load_from_cache(source, "config.json"), str)
+    except ValueError:  # neither a folder nor a valid hub id
+        return False
 
 
 @contextmanager
-def _written_out(model: Any, wanted: bool) -> Iterator[None]:
-    """In this block attention makes its maps, if wanted; the fused one of transformers would silently give none."""
-    if not wanted or isinstance(model, OdeViTModel | OdeViTForImageClassification):
+def _eager_attention(model: Any, enabled: bool) -> Iterator[None]:
+    """A context with eager attention, which gives its maps; the fused one of transformers would silently give none."""
+    if not enabled or isinstance(model, OdeViTModel | OdeViTForImageClassification):
         yield
         return
     before = model.config._attn_implementation
@@ -228,7 +252,7 @@ def _written_out(model: Any, wanted: bool) -> Iterator[None]:
         model.set_attn_implementation(before or "sdpa")
 
 
-def _refuse(model: nn.Module) -> None:
+def _check_model(model: nn.Module) -> None:
     problems = []
     if any(module.training for module in model.modules()):
         problems.append(
@@ -241,7 +265,7 @@ def _refuse(model: nn.Module) -> None:
         raise ConfigError(f"the teacher, a {type(model).__name__},", problems)
 
 
-def _agreed(
+def _check_statistics(
     own: PixelStatistics | None, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> PixelStatistics | None:
     """The statistics found beside the model, or those given; two different ones are an error."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from odevit.bundled import bundled_models
 from odevit.core.image_model import ImageModel
 from odevit.distill.alignment import Alignment
-from odevit.distill.teacher import Teacher
-from odevit.distill.teacher_lookup import name_of_teacher
+from odevit.distill.teacher import Teacher, find_teacher_source
 from odevit.errors import unknown_name
 from odevit.loading import load
 from odevit.surgery.modeling_student import OdeStudent
@@ -58,7 +57,7 @@ class ModelCatalog:
                 if _is_model(config):
                     found[config.parent.relative_to(self.folder).as_posix()] = str(config.parent)
         for name, source in list(found.items()):
-            teacher = name_of_teacher(source)
+            teacher = find_teacher_source(source)
             if teacher is not None and teacher not in found.values():
                 found[f"teacher of {name}"] = teacher
         return found
@@ -78,7 +77,7 @@ class ModelCatalog:
 
 def find_teacher(source: str | os.PathLike[str]) -> tuple[Teacher | None, Sequence[float] | None]:
     """The teacher of a student if it is available locally, and each of its layers' share of the horizon if known."""
-    name, alignment = name_of_teacher(source), Path(source) / "alignment.json"
+    name, alignment = find_teacher_source(source), Path(source) / "alignment.json"
     if name is None:
         return None, None
     return Teacher(name), Alignment.load(alignment).shares if alignment.is_file() else None

@@ -214,7 +214,7 @@ def trace_vit(teacher: Teacher, lens: OdeStudent, image: Image.Image, name: str 
     processor = teacher.processor or make_image_processor(lens.config)
     pixels = pixel_values(processor, image).to(next(teacher.parameters()).device)
     start = time.perf_counter()
-    logits = teacher.logits(pixels)
+    logits = teacher(pixels).logits
     prediction = _timed(logits, lens.labels, teacher.num_layers, start)
     path = _layer_path(teacher, pixels)
     with frozen(lens):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odevit.analysis.base import frozen
-from odevit.distill.teacher_lookup import teacher_of
+from odevit.distill.teacher import load_teacher
 from odevit.errors import ConfigError, integer, writable
 from odevit.loading import load
 from odevit.report.attention import SHOWN
@@ -82,7 +82,7 @@ def analyze(
     with progress.stage("load"):
         place = resolve_device(device)
         model: Any = load(run, depth)
-        field, teacher = model.field, teacher_of(run)  # a model without a field is refused
+        field, teacher = model.field, load_teacher(run)  # a model without a field is refused
         fade = getattr(field, "fade", None)
         model.to(place)
         teacher = None if teacher is None else teacher.to(place)

@@ -84,7 +84,7 @@ def evaluate_batches(
     """Score a model on batches with integer labels.
 
     Args:
-        model: answers `model.ask(pixels, way)` with logits and a `Solution`; its mode is restored afterwards.
+        model: called with pixels and options, returns an output with `logits` and `trajectory`; its mode is restored.
         batches: without augmentation.
         way: how to integrate; the model's own way unless given.
         solver, steps, horizon: the same piece by piece; the pieces not given are the model's own.
@@ -105,7 +105,11 @@ def evaluate_batches(
 
     def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int, Tensor]:
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            logits, solution = model.ask(pixels, solver_config, stop=stop, depth=depth)
+            # Failures are counted at the end: to look at the states of every batch is to wait for the device.
+            output = model(
+                pixels, solver_config=solver_config, stop=stop, depth=depth, on_failure="ignore", return_dict=True
+            )
+        logits, solution = output.logits, output.trajectory
         if said := solution.failure or solution.notice:
             failures.append(said)
         per_image = solution.evaluations

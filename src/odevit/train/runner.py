@@ -168,7 +168,7 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
     task.network.eval()
     with torch.compiler.set_stance("force_eager"):
         test = evaluation_batches(task.data, "test", device=device, workers=WORKERS)
-        score = evaluate_batches(task.network, test)
+        score = evaluate_batches(task.model, test)
         figures = task.metrics(score)
     with folder.register_written():
         task.network.save_pretrained(folder.path)

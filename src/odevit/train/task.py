@@ -62,8 +62,8 @@ class Process:
 class Task(ABC, Generic[R]):
     """What a run trains and what it reports. `build` makes the parts; `odevit.train.runner.run` does everything else.
 
-    A network takes a batch and a way, `network(**batch, way=way)`, and gives an output with a `loss`; it answers
-    `network.ask(pixels, way)` with logits and a `Solution`; and it saves itself with `save_pretrained`.
+    A network takes a batch and solver settings, `network(**batch, solver_config=solver_config)`, returns an output with
+    a `loss`, and saves itself with `save_pretrained`. `model` is evaluated: see `evaluate_batches`.
     """
 
     recipe: R

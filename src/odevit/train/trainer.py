@@ -152,7 +152,7 @@ class OdeViTTrainer(Trainer):
         with averaged, torch.compiler.set_stance("force_eager"):
             scores = {
                 solver_config: evaluate_batches(
-                    self.network,
+                    self.task.model,
                     self.task.validation,
                     solver_config=solver_config,
                     autocast=self.autocast_dtype,
