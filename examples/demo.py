@@ -1,7 +1,7 @@
-"""See what depth does: `make demo`, or `python examples/demo.py IMAGE ...` with pictures of your own.
+"""A bundled model with several solvers: `make demo`, or `python examples/demo.py IMAGE ...` with your own pictures.
 
-Takes the CIFAR-10 model that comes with the package, integrates five drawings in several ways, prints what each way
-answers, and writes demo.png: what the head would say at every moment of a trajectory eight times longer than its own.
+Integrates five drawings with the CIFAR-10 model of the package and several solver settings, prints the predictions, and
+writes demo.png: class probabilities along a trajectory eight times as long as the model's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     pictures = pictures or {name: draw() for name, draw in DRAWINGS.items()}
     model = load("cifar10")
     pixels = model.image_processor(list(pictures.values()), return_tensors="pt")["pixel_values"]
-    ways = {
+    settings = {
         "as trained": model.solver_config,
         "fewer steps": model.solver_config.replace(steps=6),
         "more steps": model.solver_config.replace(steps=48),
@@ -39,27 +39,29 @@ def main() -> None:
         "8 x the horizon": model.solver_config.stretched(8),
     }
     equation = "dx/dt = G(x) + F(x) - (x - x0)"
-    print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, integrated in seven ways:\n")
+    print(f"\nOne vector field of {model.parameter_count:,} parameters, {equation}, with seven solver settings:\n")
     table = Table(box=None, header_style="bold")
     for name in ("", *pictures, "NFE"):
         table.add_column(name, justify="right" if name == "NFE" else "left")
-    for title, solver_config in ways.items():
-        logits, solution = model.ask(pixels, solver_config)
-        answers = [f"{model.labels[int(k)]} {p:.0%}" for p, k in zip(*logits.softmax(-1).max(-1), strict=True)]
-        table.add_row(title, *answers, str(solution.stats.nfe))
+    for title, solver_config in settings.items():
+        output = model(pixels, solver_config=solver_config)
+        best = output.logits.softmax(-1).max(-1)
+        answers = [f"{model.labels[int(k)]} {p:.0%}" for p, k in zip(*best, strict=True)]
+        table.add_row(title, *answers, str(output.stats.nfe))
     Console(width=110).print(table)
 
     draw_demo(model, pictures, pixels).savefig("demo.png")
-    print("\nWhat the head says along the way is drawn in demo.png.")
+    print("\nClass probabilities over integration time are drawn in demo.png.")
     print("Next: odevit predict IMAGE, odevit train, odevit --help.\n")
 
 
 def draw_demo(model: ImageModel, pictures: dict[str, Image.Image], pixels: torch.Tensor) -> Figure:
     """The three likeliest classes and the speed |dx/dt| / |x|, against integration time."""
     horizon = model.solver_config.horizon
-    _, solution = model.ask(pixels, model.solver_config.replace(steps=192, horizon=8 * horizon), save="all")
+    long = model.solver_config.replace(steps=192, horizon=8 * horizon)
+    solution = model.follow(model.embed(pixels), long, save="all")
     times, states = torch.tensor(solution.times), torch.stack(solution.states)
-    shares = torch.stack([model.readout(state).softmax(-1) for state in states])
+    probabilities = torch.stack([model.readout(state).softmax(-1) for state in states])
     speed = states.diff(dim=0).flatten(2).norm(dim=-1) / times.diff()[:, None] / states[1:].flatten(2).norm(dim=-1)
 
     figure = Figure(figsize=(2.3 * len(pictures), 5.6), layout="constrained", dpi=120)
@@ -69,8 +71,8 @@ def draw_demo(model: ImageModel, pictures: dict[str, Image.Image], pixels: torch
         top.imshow(picture)
         top.set_title(name)
         top.axis("off")
-        for colour, k in zip(COLOURS, shares[-1, column].topk(3).indices.tolist(), strict=False):
-            middle.plot(times, 100 * shares[:, column, k], color=colour, label=model.labels[k], linewidth=1.6)
+        for colour, k in zip(COLOURS, probabilities[-1, column].topk(3).indices.tolist(), strict=False):
+            middle.plot(times, 100 * probabilities[:, column, k], color=colour, label=model.labels[k], linewidth=1.6)
         above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
         middle.legend(fontsize=7, frameon=False, handlelength=1, columnspacing=1, borderpad=0.1, **above)
         middle.set_ylim(0, 100)

@@ -5,7 +5,7 @@ import sys
 from datasets import load_dataset
 from transformers import AutoImageProcessor, AutoModelForImageClassification, Trainer, TrainingArguments
 
-import odevit  # noqa: F401 (transformers' Auto classes know the bundled model from here on)
+import odevit  # noqa: F401 (registers the bundled model with transformers' Auto classes)
 
 folder, out = sys.argv[1:]
 data = load_dataset("imagefolder", data_dir=folder, split="train").train_test_split(0.25, seed=0)

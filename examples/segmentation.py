@@ -1,7 +1,7 @@
-"""x(t) at chosen times as maps of features, and a segmenter on top: `python examples/segmentation.py`.
+"""x(t) at chosen times as feature maps, and a segmenter on top: `python examples/segmentation.py`.
 
-The bundled model has only ever classified. Its states at three times, frozen, are the channels that one convolution
-paints a mask from. Pictures are drawn here; seconds on a CPU.
+The bundled model was trained to classify. Its frozen states at three times are the input channels of one convolution
+that predicts a mask. Pictures are drawn here; seconds on a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMES = (0, 2, 6)
 
 
 def draw(number: int) -> tuple[Image.Image, Image.Image]:
-    """A disc of one colour on a ground of another, and where it is."""
+    """A disc of one colour on a background of another, and its mask."""
     random = torch.Generator().manual_seed(number + 1000)
     colours = torch.randint(0, 256, (2, 3), generator=random).tolist()
     x, y, r = (torch.rand(3, generator=random) * torch.tensor([20, 20, 4]) + torch.tensor([6, 6, 5])).tolist()
@@ -29,7 +29,7 @@ def draw(number: int) -> tuple[Image.Image, Image.Image]:
     return picture, mask
 
 
-def looked_at(backbone: OdeViTBackbone, numbers: range) -> tuple[Tensor, Tensor]:
+def extract_features(backbone: OdeViTBackbone, numbers: range) -> tuple[Tensor, Tensor]:
     """The frozen features of drawings, [time, image, channel, row, column], and their masks, [image, 32, 32]."""
     pictures, masks = zip(*map(draw, numbers), strict=True)
     pixels = make_image_processor(backbone.config)(pictures, return_tensors="pt")["pixel_values"]
@@ -39,13 +39,13 @@ def looked_at(backbone: OdeViTBackbone, numbers: range) -> tuple[Tensor, Tensor]
 
 
 def overlap(logits: Tensor, masks: Tensor) -> float:
-    """|A and B| / |A or B| of the painted discs and the true ones."""
+    """|A and B| / |A or B| of the predicted and the true discs."""
     found, true = logits.argmax(1) == 1, masks == 1
     return ((found & true).sum() / (found | true).sum()).item()
 
 
-def learned(maps: Tensor, masks: Tensor, epochs: int) -> nn.Module:
-    """A convolution that paints masks from maps."""
+def train_head(maps: Tensor, masks: Tensor, epochs: int) -> nn.Module:
+    """A convolution from feature maps to masks."""
     torch.manual_seed(0)
     head = nn.Sequential(nn.Conv2d(maps.shape[1], 2, kernel_size=3, padding=1), nn.Upsample((32, 32), mode="bilinear"))
     optimiser = torch.optim.AdamW(head.parameters(), lr=3e-3)
@@ -59,11 +59,14 @@ def learned(maps: Tensor, masks: Tensor, epochs: int) -> nn.Module:
 def main(train: int = 128, test: int = 64, epochs: int = 40) -> dict[str, float]:
     backbone = OdeViTBackbone.from_pretrained("cifar10").eval()
     backbone.out_features = backbone.config.stages_at(TIMES)
-    (maps, masks), (new_maps, new_masks) = looked_at(backbone, range(train)), looked_at(backbone, range(-test, 0))
+    (maps, masks), (new_maps, new_masks) = (
+        extract_features(backbone, range(train)),
+        extract_features(backbone, range(-test, 0)),
+    )
     found = {}
     for title, times in (("t = 0 alone", [0]), (f"t = {', '.join(map(str, TIMES))}", range(len(TIMES)))):
         seen, new = (torch.cat([part[index] for index in times], dim=1) for part in (maps, new_maps))
-        found[title] = overlap(learned(seen, masks, epochs)(new), new_masks)
+        found[title] = overlap(train_head(seen, masks, epochs)(new), new_masks)
         print(f"{title}: {found[title]:.1%} overlap with the true discs of {test} new drawings")
     return found
 

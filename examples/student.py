@@ -1,4 +1,4 @@
-"""A student's answers at other step counts, beside its teacher's: `python examples/student.py RUN`."""
+"""Accuracy of a student with several solver settings, and of its teacher: `python examples/student.py RUN`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def main() -> None:
     (run,) = sys.argv[1:]
     student, teacher = load(run).eval(), load_teacher(run)
     if teacher is None:
-        sys.exit(f"{run} has no teacher at hand; give the folder of a distillation")
+        sys.exit(f"{run} has no teacher; give the folder of a distillation")
     own = student.solver_config
-    ways = {
+    settings = {
         **{
             f"{own.name}, {n} steps": own.replace(steps=n)
             for n in (own.steps // 2, own.steps, 2 * own.steps, 8 * own.steps)
@@ -34,22 +34,22 @@ def main() -> None:
     data = load_run_data(run, None, student)
     batches = list(evaluation_batches(data, "test", mean=student.config.image_mean, std=student.config.image_std))
     labels = torch.cat([batch["labels"] for batch in batches])
-    told = torch.cat([teacher(batch["pixel_values"]).logits.argmax(-1) for batch in batches])
+    expected = torch.cat([teacher(batch["pixel_values"]).logits.argmax(-1) for batch in batches])
 
     table = Table(box=None, header_style="bold")
-    for name in ("", "right", "as the teacher", "as in its own way", "NFE"):
+    for name in ("", "top-1", "as the teacher", "as with own settings", "NFE"):
         table.add_column(name, justify="left" if name == "" else "right")
-    table.add_row("teacher", f"{share(told == labels)}", "", "", str(teacher.num_layers))
-    asked = {
-        title: [student.ask(batch["pixel_values"], solver_config) for batch in batches]
-        for title, solver_config in ways.items()
+    table.add_row("teacher", f"{share(expected == labels)}", "", "", str(teacher.num_layers))
+    outputs = {
+        title: [student(batch["pixel_values"], solver_config=solver_config) for batch in batches]
+        for title, solver_config in settings.items()
     }
-    answers = {title: torch.cat([logits.argmax(-1) for logits, _ in parts]) for title, parts in asked.items()}
+    answers = {title: torch.cat([part.logits.argmax(-1) for part in parts]) for title, parts in outputs.items()}
     usual = answers[f"{own.name}, {own.steps} steps"]
     for title, given in answers.items():
-        nfe = asked[title][0][1].stats.nfe
-        table.add_row(title, share(given == labels), share(given == told), share(given == usual), str(nfe))
-    print(f"\nThe student's answers to {len(labels)} test images, by how it is integrated (trained with {own}):\n")
+        nfe = outputs[title][0].stats.nfe
+        table.add_row(title, share(given == labels), share(given == expected), share(given == usual), str(nfe))
+    print(f"\nThe student on {len(labels)} test images with several solver settings (its own: {own}):\n")
     Console(width=110).print(table)
 
 

@@ -1,4 +1,4 @@
-"""The explorer as a Space: the page of `odevit serve`, on the host and port that Gradio is told by its surroundings."""
+"""The explorer as a Space: the page of `odevit serve`, on the host and port of Gradio's environment variables."""
 
 from odevit.explorer.explorer import Explorer
 from odevit.explorer.server import launch
