@@ -39,7 +39,7 @@ check: $(READY)  ## lint and types
 format: $(READY) ## let ruff write the layout, and the verbs their help
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@$(BIN)/python -m odevit.cli.helping
+	@$(BIN)/python -m odevit.cli.help
 
 # The variable silences an advertisement, which would look like a warning.
 docs: $(READY)   ## build the documentation into site/

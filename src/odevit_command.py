@@ -12,43 +12,44 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-OVERVIEW = """odevit makes depth continuous: Vision Transformers as ordinary differential equations.
+OVERVIEW = """odevit replaces the blocks of a Vision Transformer with an ordinary differential equation.
 
   odevit train              train a model; without arguments, on digits in about a minute
-  odevit distill            turn a ViT into an equation, without labels; by default on digits
-  odevit eval RUN           accuracy, NFE and time, for several ways to integrate
-  odevit analyze RUN        how stable a run is: figures, numbers, a verdict on one page
+  odevit distill            distil a ViT into an ODE, without labels; by default on digits
+  odevit eval RUN           accuracy, NFE and time, with one or several solver settings
+  odevit analyze RUN        how stable a model is: figures, numbers and a verdict on one page
   odevit explore IMAGE...   films of the attention over integration time: GIF, MP4
   odevit predict IMAGE...   classify images with the bundled model or model=RUN
-  odevit compare            systems of the family on the same data, budget, updates and batches: one page
+  odevit compare            train several systems on the same data and budget: one page
   odevit serve              the explorer: watch an image move through depth, in the browser
-  odevit info               versions, devices, and everything that has a name
+  odevit info               versions, devices, and all names that arguments can take
 
 For example:
   odevit train data=FOLDER                             your own images, one folder per class
-  odevit train experiment=fast/cifar10 seed=1          a recipe (experiment=? lists them) and what to change in it
+  odevit train experiment=fast/cifar10 seed=1          a recipe (experiment=? lists them) with a change
   odevit distill teacher=FOLDER|HUB/ID data=FOLDER     a student of your own ViT
   odevit eval RUN steps=4,8,12,24 solver=euler,heun    one row for each combination
-  odevit eval RUN stop=kl:0.005                        each image goes only as far as it needs
+  odevit eval RUN stop=kl:0.005                        each image stops as early as it can
 
-odevit VERB --help lists the keys of a verb with their defaults; odevit --version says which version this is.
+odevit COMMAND --help shows the options of a command, --help-all all of them; odevit --version shows the version.
 """
-WIDEST = 120
+MAX_WIDTH = 120
+HELP = {"-h", "--help", "--help-all"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer at once where that is possible, and hand everything else to the library."""
+    """Print help and version without importing the library; run everything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if answer(words):
+        if print_help(words):
             sys.stdout.flush()
             return 0
-    except BrokenPipeError:  # who reads it has seen enough: odevit train --help | head
+    except BrokenPipeError:  # `odevit train --help | head` closes the pipe early
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     from odevit.cli import main as run
@@ -56,33 +57,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(words)
 
 
-def answer(words: Sequence[str]) -> bool:
-    """Print what is asked about the command itself; False where the words ask for something else."""
-    verb, *rest = words or ["--help"]
+def print_help(words: Sequence[str]) -> bool:
+    """Print help or version if the words ask for it; False if they ask for something else."""
+    command, *rest = words or ["--help"]
     folder = _package()
     pages = json.loads((folder / "cli/help.json").read_text())
-    if verb == "--version":
+    if command == "--version":
         print("odevit", *re.findall(r'__version__ = "(.*)"', (folder / "version.py").read_text()))
-    elif verb in pages and {"-h", "--help"} & {*rest}:
-        show(pages[verb])
-    elif verb in ("-h", "--help", "help"):
+    elif command in pages and HELP & {*rest}:
+        print_page(pages[command], everything="--help-all" in rest)
+    elif command in HELP or command == "help":
         print(OVERVIEW, end="")
     else:
         return False
     return True
 
 
-def show(page: dict[str, Any]) -> None:
-    """Print the help of a verb: usage, what it does, tables of keys and their meanings, examples."""
-    width = min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns) if sys.stdout.isatty() else WIDEST
+def print_page(page: Mapping[str, Any], everything: bool = False) -> None:
+    """Print the help of a command: usage, description, tables of options, examples."""
+    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns) if sys.stdout.isatty() else MAX_WIDTH
     print(page["usage"], page["about"], sep="\n\n")
-    for title, rows in page["tables"]:
-        print(f"\n{title}" if title else "")
-        left = min(30, max(len(key) for key, _ in rows)) + 4
-        for key, meaning in rows:
+    more = page.get("more", {})
+    for title, rows in (page["tables"] | (more if everything else {})).items():
+        print(f"\n{title}:" if title else "")
+        left = min(30, max(map(len, rows))) + 4
+        for key, meaning in rows.items():
             start = f"  {key}".ljust(left if meaning else 0)
             inside = textwrap.fill(meaning, width, initial_indent=" " * left, subsequent_indent=" " * left)
             print(start + inside[left:] if len(start) <= left else f"{start}\n{inside}".rstrip())
+    if more and not everything:
+        print(f"\n{sum(map(len, more.values()))} more options: {' '.join(page['usage'].split()[:2])} --help-all")
     print("\nExamples:", *page["examples"], sep="\n  ")
 
 

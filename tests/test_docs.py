@@ -10,8 +10,8 @@ from PIL import Image
 from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 
 from odevit.bundled import bundled_models
-from odevit.cli import main, verb_of
-from odevit.cli.recipes import RecipeVerb
+from odevit.cli import find_command, main
+from odevit.cli.recipes import RecipeCommand
 from odevit.core.base import SOLVERS
 from odevit.deprecated import ARGUMENTS, NAMES
 from odevit.distill.distillation import DistillRecipe, compose_distillation
@@ -54,8 +54,8 @@ COMMANDS = sorted(
 def test_commands_parse_and_their_recipes_compose(command):
     """Nothing is run."""
     _, name, *words = shlex.split(command)
-    verb = verb_of(name)
-    if isinstance(verb, RecipeVerb):
+    verb = find_command(name)
+    if isinstance(verb, RecipeCommand):
         words = [word for word in words if not word.startswith(("--", "hydra/")) and not word.endswith("=?")]
         single = [word for word in words if "," not in word]
         if name == "distill":

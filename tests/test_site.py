@@ -104,7 +104,7 @@ def test_api_pages_describe_public_names(site, pages):
         "surgery": ["odevit.surgery.surgery.get_ode_model"],
         "compare": ["odevit.compare.runner.compare"],
         "explorer": ["odevit.explorer.film.explore", "odevit.explorer.server.serve"],
-        "cli": ["odevit.cli.recipes.train", "odevit.cli.answering.predict"],
+        "cli": ["odevit.cli.recipes.train", "odevit.cli.commands.predict"],
     }
     missing = {folder: {*names} - pages[site / "api" / f"{folder}.html"].anchors for folder, names in expected.items()}
     assert not any(missing.values()), missing

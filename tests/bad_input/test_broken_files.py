@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import odevit
 from odevit.cli import main
-from odevit.cli.answering import evaluate
+from odevit.cli.commands import evaluate
 from odevit.cli.recipes import train
 from odevit.core.solve import solve
 from odevit.distill.teacher import Teacher

@@ -8,9 +8,9 @@ from dataclasses import is_dataclass
 
 import pytest
 
-from odevit.cli import HOMES, verb_of
-from odevit.cli.parser import kinds_of
-from odevit.cli.recipes import RecipeVerb
+from odevit.cli import NAMES, find_command
+from odevit.cli.parser import find_kinds
+from odevit.cli.recipes import RecipeCommand
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import Phase
@@ -55,7 +55,7 @@ STRANGE = {
 
 def given_keys(verb):
     """{key: its types} of a verb: from the signature of its function, or from the dataclass of its recipe."""
-    keys = schema(verb.recipe()) if isinstance(verb, RecipeVerb) else verb.arguments()[1]
+    keys = schema(verb.recipe()) if isinstance(verb, RecipeCommand) else verb.arguments()[1]
     return keys | (schema(Phase(), "phases.rollout.") if verb.name == "distill" else {})
 
 
@@ -85,7 +85,7 @@ def hint_of(kind, name):
 def types_of(hint):
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else [hint]
     several = {list for part in parts if typing.get_origin(part) in (list, tuple)}
-    return several | set().union(*(kinds_of(part) for part in parts if typing.get_origin(part) not in (list, tuple)))
+    return several | set().union(*(find_kinds(part) for part in parts if typing.get_origin(part) not in (list, tuple)))
 
 
 def values_of(key, kinds):
@@ -106,9 +106,11 @@ def values_of(key, kinds):
 
 def cases():
     """Every value of every key; but where a distillation has a key of a training, and the same rules, one will do."""
-    for name in HOMES:
-        for key, kinds in given_keys(verb_of(name)).items():
-            shared = name == "distill" and (key in given_keys(verb_of("train")) or key.startswith("teacher_train."))
+    for name in NAMES:
+        for key, kinds in given_keys(find_command(name)).items():
+            shared = name == "distill" and (
+                key in given_keys(find_command("train")) or key.startswith("teacher_train.")
+            )
             values = sorted({*values_of(key, kinds)}, key=lambda case: (not case[1], case[0]))
             for value, impossible in values[:1] if shared else values:
                 yield name, key, value, impossible
@@ -123,7 +125,7 @@ def test_the_commands_themselves_work(typed):
 
 
 def is_recipe(verb):
-    return isinstance(verb_of(verb), RecipeVerb)
+    return isinstance(find_command(verb), RecipeCommand)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_every_key_of_a_recipe_with_a_bad_value_has_its_sentence(verb, value, ty
     while left:
         words = [*BASE[verb], *(PHASED if verb == "distill" else []), *(f"{key}={value}" for key in left)]
         with pytest.raises(ValueError, match=r"\w") as caught:
-            verb_of(verb).run(words)
+            find_command(verb).run(words)
         text = str(caught.value)
         named = [key for key in left if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", text)]
         assert named, f"accepted: {left}"
@@ -156,12 +158,14 @@ def test_a_bad_value_is_refused_by_the_name_of_its_key(verb, key, value, impossi
         assert named in outcome.message or repr(value) in outcome.message
 
 
-@pytest.mark.parametrize("verb", HOMES)
+@pytest.mark.parametrize("verb", NAMES)
 def test_an_unknown_key_gets_the_nearest(verb):
     """All of them at once: an error lists every problem."""
-    keys = given_keys(verb_of(verb))
+    keys = given_keys(find_command(verb))
     with pytest.raises(ValueError, match="unknown key") as caught:
-        verb_of(verb).run([*BASE[verb], *(PHASED if verb == "distill" else []), *(f"{key}x=1" for key in keys), "x=1"])
+        find_command(verb).run(
+            [*BASE[verb], *(PHASED if verb == "distill" else []), *(f"{key}x=1" for key in keys), "x=1"]
+        )
     sentences = caught.value.problems
     assert len(sentences) == len(keys) + 1
     for key, sentence in zip(keys, sentences, strict=False):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from odevit.cli import main
-from odevit.cli.contending import COMPARE
+from odevit.cli.commands import COMMANDS
 from odevit.compare import executor as running
 from odevit.compare.metrics import SOLVERS_TRIED, hash_batches
 from odevit.compare.plan import TOLERANCE, Plan, PlannedRun, Settings, count_parameters, fit_to_budget, nearest
@@ -333,7 +333,9 @@ def test_compare_reports_all_invalid_arguments_at_once(compared):
 
 
 def test_compare_command_accepts_keys_of_a_recipe(capsys):
-    _, asked = COMPARE.parse(["systems=[vit,strang]", "seeds=0,1", "train.batch_size=32", "experiment=digits"])
+    _, asked = COMMANDS["compare"].parse(
+        ["systems=[vit,strang]", "seeds=0,1", "train.batch_size=32", "experiment=digits"]
+    )
     assert asked == {
         "systems": ["vit", "strang"],
         "seeds": [0, 1],

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from odevit import OdeStudent, OdeStudentConfig, load
-from odevit.cli.answering import evaluate
+from odevit.cli.commands import evaluate
 from odevit.data.loading import load_data
 from odevit.distill import teacher as teacher_module
 from odevit.distill.alignment import Alignment

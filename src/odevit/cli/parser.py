@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from odevit.errors import ConfigError, unknown_name
@@ -23,35 +24,44 @@ KINDS: dict[type, tuple[str, Callable[[str], Any]]] = {
     str: ("text", str),
     types.NoneType: ("none", lambda text: {"none": None, "null": None}[text.lower()]),
 }
-"""What a word can become, the strictest first: its name in an error, and how to read it.
+"""Types that a value can have, the strictest first: the name in an error, and how to read it.
 
-A string stays one whatever it looks like: a folder may be called `nan`, `1e3`, `true` or `none`.
+A parameter of type str takes any text as it is: a folder may be called `nan`, `1e3`, `true` or `none`.
 """
 
 
 @dataclass(frozen=True)
 class Command:
-    """A function on the command line: words without a key are its first argument, keys are its keywords.
+    """A function on the command line: words without a key are its first argument, keys are its keyword arguments.
 
     Args:
-        name: of the verb.
-        function: annotated, with an Args section in its docstring; from these come the types and the help.
-        show: prints what the function returned.
+        name: of the command.
+        target: the function, or "module:function" if its module is to be imported on first use. Types and help come
+            from its annotations and from the Args section of its docstring.
+        show: prints what the function returned; may return an exit status.
         examples: commands that work.
     """
 
     name: str
-    function: Callable[..., Any]
-    show: Callable[[Any], None]
+    target: Callable[..., Any] | str
+    show: Callable[[Any], int | None]
     examples: Sequence[str]
 
-    def run(self, words: Sequence[str]) -> None:
-        """Call the function with the words, and show what it returns."""
+    @property
+    def function(self) -> Callable[..., Any]:
+        if not isinstance(self.target, str):
+            return self.target
+        module, _, name = self.target.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+    def run(self, words: Sequence[str]) -> int:
+        """Call the function with the words, print what it returns, and return the exit status."""
         positional, keywords = self.parse(words)
-        self.show(self.function(*positional, **keywords))
+        return self.show(self.function(*positional, **keywords)) or 0
 
     def parse(self, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments; everything that is wrong with the words comes in one error."""
+        """Positional and keyword arguments; one error lists everything that is wrong with the words."""
         subject, keys = self.arguments()
         given: list[str] = []
         keywords: dict[str, Any] = {}
@@ -64,7 +74,7 @@ class Command:
                 problems.append(unknown_name("key", key, keys))
             else:
                 try:
-                    keywords[key] = value_of(text, keys[key])
+                    keywords[key] = parse_value(text, keys[key])
                 except ValueError as error:
                     problems.append(f"{word}; expected {error}")
         several, count = subject.endswith("s"), len(given)
@@ -77,17 +87,18 @@ class Command:
         return ([given] if several else given), keywords
 
     def arguments(self) -> tuple[str, dict[str, set[type]]]:
-        """What the words without a key are, `run` or `images`, and the types that each key can take.
+        """The name of the first argument, `run` or `images`, and the types that each key can take.
 
-        A parameter whose type cannot be written as a word is for Python alone.
+        Parameters of other types than `KINDS` cannot be given on the command line.
         """
-        parameters, hints = inspect.signature(self.function).parameters.values(), typing.get_type_hints(self.function)
+        function = self.function
+        parameters, hints = inspect.signature(function).parameters.values(), typing.get_type_hints(function)
         subject = next((p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD), "")
-        keys = {p.name: kinds_of(hints[p.name]) for p in parameters if p.kind is p.KEYWORD_ONLY}
+        keys = {p.name: find_kinds(hints[p.name]) for p in parameters if p.kind is p.KEYWORD_ONLY}
         return subject, {key: kinds for key, kinds in keys.items() if kinds}
 
-    def page(self) -> dict[str, Any]:
-        """The help: usage, what the verb does, every key with its default and its meaning, and examples."""
+    def help(self) -> dict[str, Any]:
+        """Usage, description, examples, and tables of keys: a title, and "key=default" -> meaning."""
         subject, keys = self.arguments()
         typed = {subject: re.sub("S$", "...", subject.upper())} if subject else {}
         usage = " ".join(["odevit", self.name, *typed.values(), *(["[key=value ...]"] if keys else [])])
@@ -95,32 +106,30 @@ class Command:
             default = inspect.signature(self.function).parameters[key].default
             default = ",".join(map(str, default)) if isinstance(default, tuple) else default
             typed[key] = f"{key}={'' if default is None else default}"
-        about, meanings = described(self.function)
-        rows = [[" ".join(typed[name] for name in names), text] for names, text in meanings if names[0] in typed]
-        return {"usage": usage, "about": about, "tables": [["", rows]] if rows else [], "examples": [*self.examples]}
+        about, meanings = parse_docstring(self.function)
+        rows = {" ".join(typed[name] for name in names): text for names, text in meanings if names[0] in typed}
+        return {"usage": usage, "about": about, "tables": {"": rows} if rows else {}, "examples": [*self.examples]}
 
 
-def kinds_of(hint: Any) -> set[type]:
-    """The `KINDS` that a hint allows, and `list` where several may be given; none where a part of it is no kind."""
+def find_kinds(hint: Any) -> set[type]:
+    """The `KINDS` that a hint allows, and `list` where several may be given; empty if any part is of another type."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if hint in KINDS:
         return {hint}
     if origin is os.PathLike:
         return {str}
     if origin is Sequence:
-        return {*kinds_of(parts[0]), list}
-    kinds = [kinds_of(part) for part in parts] if origin in (typing.Union, types.UnionType) else []
+        return {*find_kinds(parts[0]), list}
+    kinds = [find_kinds(part) for part in parts] if origin in (typing.Union, types.UnionType) else []
     return set().union(*kinds) if all(kinds) else set()
 
 
-def value_of(text: str, kinds: set[type]) -> Any:
-    """The text as the first kind that it can be; a ValueError says what was expected."""
-    if list in kinds and text[:1] + text[-1:] == "[]":
-        return [
-            value_of(part.strip(), kinds - {list, types.NoneType}) for part in text[1:-1].split(",") if part.strip()
-        ]
-    if list in kinds and "," in text:
-        return [value_of(part, kinds - {list, types.NoneType}) for part in text.split(",") if part]
+def parse_value(text: str, kinds: set[type]) -> Any:
+    """The text as the first of the kinds that can be read from it; a ValueError says what was expected."""
+    is_bracketed = text[:1] + text[-1:] == "[]"
+    if list in kinds and (is_bracketed or "," in text):
+        parts = text[1:-1].split(",") if is_bracketed else text.split(",")
+        return [parse_value(part.strip(), kinds - {list, types.NoneType}) for part in parts if part.strip()]
     for kind, (_, read) in KINDS.items():
         if kind in kinds:
             with suppress(KeyError, ValueError):
@@ -129,24 +138,24 @@ def value_of(text: str, kinds: set[type]) -> Any:
     raise ValueError(wanted + (", or several separated by commas" if list in kinds else ""))
 
 
-def described(function: Callable[..., Any]) -> tuple[str, list[tuple[list[str], str]]]:
-    """What a docstring says before its Args section, and for each entry of that section the names and the meaning."""
+def parse_docstring(function: Callable[..., Any]) -> tuple[str, list[tuple[list[str], str]]]:
+    """The text before the Args section, and the names and the meaning of each entry of that section."""
     before, _, section = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
     entries = re.findall(r"^(\w[\w, ]*): (.*(?:\n .*)*)", textwrap.dedent(section), flags=re.MULTILINE)
     return before.strip(), [(names.split(", "), " ".join(text.split())) for names, text in entries]
 
 
 def print_table(rows: Iterable[Sequence[str]], header: Sequence[str] = ("", ""), left: Sequence[str] = ("",)) -> None:
-    """Print rows, under a header if it has words, to the right except for the columns named in `left`.
+    """Print rows under a header, if it has text, right-aligned except for the columns named in `left`.
 
-    Into a file or a pipe the table has its full width, since nobody can widen those.
+    In a file or a pipe the table is 120 columns wide.
     """
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(box=None, header_style="bold", show_header=any(header))
+    table = Table(box=None, header_style="bold", show_header=any(header))
     for name in header:
-        shown.add_column(name, justify="left" if name in left else "right")
+        table.add_column(name, justify="left" if name in left else "right")
     for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 120, markup=False).print(shown)
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 120, markup=False).print(table)

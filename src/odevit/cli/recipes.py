@@ -7,17 +7,19 @@ import inspect
 import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from odevit.cli.parser import Command, described, print_table
+from odevit.cli.parser import Command, parse_docstring, print_table
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
+from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import train_recipe
 from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
@@ -29,22 +31,22 @@ R = TypeVar("R", bound=Recipe)
 
 
 def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
-    """Train a model, from scratch or with `teacher=` a pretrained ViT, and give back its folder.
+    """Train a model from scratch, or fine-tune a pretrained ViT with `teacher=`. Returns the folder of the run.
 
-    With data=FOLDER, whatever is not given is chosen to suit the images and the device, and printed.
-    On the command line, --multirun seed=0,1,2 trains one model per combination, through Hydra and its launchers.
+    With data=FOLDER, options that you leave out are chosen to suit the images and the device, and printed.
+    On the command line, --multirun seed=0,1,2 trains one model per combination, with Hydra and its launchers.
 
     Args:
         overrides: words as on the command line: `["experiment=fast/cifar10", "train.epochs=10"]`.
         settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
     """
     words = to_overrides(overrides, settings)
-    recipe, command = _chosen(words, compose_recipe, "train"), shlex.join(["odevit", "train", *words])
+    recipe, command = _auto_recipe(words, compose_recipe, "train"), shlex.join(["odevit", "train", *words])
     return train_pretrained(recipe, command) if recipe.teacher else train_recipe(recipe, command)
 
 
 def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
-    """Distil a teacher into a student without labels and give back the student's folder.
+    """Distil a pretrained ViT into a student without labels. Returns the folder of the student.
 
     Args:
         overrides: words as on the command line: `["teacher=FOLDER", "data=FOLDER"]`.
@@ -54,12 +56,12 @@ def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
 
     words = to_overrides(overrides, settings)
     command = shlex.join(["odevit", "distill", *words])
-    return distill_recipe(_chosen(words, compose_distillation, "distill"), command=command, then=write_report)
+    return distill_recipe(_auto_recipe(words, compose_distillation, "distill"), command=command, then=write_report)
 
 
-def _chosen(words: Sequence[str], compose: Callable[[Sequence[str]], R], verb: str) -> R:
-    """The recipe of the words and of what suits data and device; what was chosen is printed, by one process."""
-    recipe, _, said = auto_configure(words, compose, verb)
+def _auto_recipe(words: Sequence[str], compose: Callable[[Sequence[str]], R], command: str) -> R:
+    """The recipe of the words, completed to suit data and device; the main process prints what was chosen."""
+    recipe, _, said = auto_configure(words, compose, command)
     recipe.check()
     if said and Process.here(recipe.device).is_main:
         print(*said, sep="\n", flush=True)
@@ -72,24 +74,26 @@ def to_overrides(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[
 
 
 @dataclass(frozen=True)
-class RecipeVerb(Command):
-    """A verb whose keys are those of a recipe; the words go to Hydra as they are.
+class RecipeCommand(Command):
+    """A command whose keys are those of a recipe; the words go to Hydra as they are.
 
     Args:
         recipe: the dataclass that Hydra fills.
-        root: the file that its defaults are in.
+        root: the name of the yaml file with its defaults.
         compose: words to a recipe.
+        main_keys: the keys that --help lists; --help-all lists all.
         sweep: what --multirun does with the words, if anything.
-        given: words with which keys have other defaults, which the help then lists as well.
+        given: words that change other defaults; the help lists those changes.
     """
 
     recipe: type[Recipe]
     root: str
     compose: Callable[[Sequence[str]], Recipe]
+    main_keys: Sequence[str]
     sweep: Callable[[Sequence[str]], None] | None = None
     given: tuple[str, ...] = ()
 
-    def run(self, words: Sequence[str]) -> None:
+    def run(self, words: Sequence[str]) -> int:
         groups = [word.removesuffix("=?") for word in words if word.endswith("=?")]
         known = groups_of(self.root)
         if unknown := [group for group in groups if group not in known]:
@@ -101,74 +105,83 @@ class RecipeVerb(Command):
             self.sweep(words)
         else:
             self.show(self.function(list(words)))
+        return 0
 
-    def page(self) -> dict[str, Any]:
-        """The help: usage, the files of every group, every key with its value in the default recipe, and examples."""
-        notes, default = field_docs(self.recipe), self.compose(())
-        keys, nested = [], []
-        for name, value in vars(default).items():
-            if is_dataclass(value):
-                meaning = notes.get(name) or described(type(value))[0]
-                inner = flat(value)
-                if name == "model":
-                    inner |= vars(OdeViTConfig(**default.model_settings()))
-                below = [f"{field}={_shown(inner[field])}" for field in flat(value)]
-                nested.append([f"{name}.KEY=", " ".join([meaning, "KEY:", *below])])
-            else:
-                keys.append([f"{name}={_shown(value)}", notes.get(name, "")])
-        groups = [[f"{group}=", ", ".join(sorted(options(group)))] for group in groups_of(self.root)]
+    def help(self) -> dict[str, Any]:
+        """Usage, description and examples; the files of every group and the main keys; and, in `more`, all others."""
+        default = self.compose(())
+        meanings = find_meanings(self.recipe)
+        values = {key: value for key, value in flatten(default).items() if not key.startswith(TEACHER_TRAIN)}
+        model = vars(OdeViTConfig(**default.model_settings()))
+        values |= {key: model[key[6:]] for key in values if key[6:] in model and key.startswith("model.")}
+        rows = {key: (f"{key}={_as_text(value)}", meanings.get(key, "")) for key, value in values.items()}
+        others = {key: row for key, row in rows.items() if key not in self.main_keys}
+        groups = {f"{group}=": ", ".join(sorted(options(group))) for group in groups_of(self.root)}
+        more = {"All other options": dict(others.values())}
+        if TEACHER_TRAIN[:-1] in meanings:
+            more["All other options"][f"{TEACHER_TRAIN}KEY="] = f"{meanings[TEACHER_TRAIN[:-1]]} The keys of `train`."
+        if self.given:
+            more[f"Other defaults with {' '.join(self.given)}"] = self._other_defaults(values)
         return {
             "usage": f"odevit {self.name} [key=value ...]",
-            "about": described(self.function)[0],
-            "tables": [
-                [
-                    "Groups, each a choice of files that GROUP=? explains (data= also takes a folder or a hub id):",
-                    groups,
-                ],
-                [f"Keys, as odevit {self.name} has them without any:", keys],
-                ["", nested],
-                *([[f"With {' '.join(self.given)}:", [self._otherwise(default)]]] if self.given else []),
-            ],
+            "about": parse_docstring(self.function)[0],
+            "tables": {
+                "Choices; GROUP=? explains them (data= also takes a folder or a hub id)": groups,
+                "Options and defaults": dict(rows[key] for key in self.main_keys),
+            },
+            "more": more,
             "examples": [*self.examples],
         }
 
-    def _otherwise(self, default: Recipe) -> list[str]:
-        """Which keys have other values in the recipe of the `given` words, and which."""
-        own, other = flat(default), flat(self.compose(self.given))
-        said = {word.partition("=")[0] for word in self.given} | {"name", "data.source"}
-        changed = {key: value for key, value in other.items() if value != own[key] and key not in said}
+    def _other_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """The keys that have other values in the recipe of the `given` words."""
+        given = {word.partition("=")[0] for word in self.given} | {"name", "data.source"}
+        changed = {k: v for k, v in flatten(self.compose(self.given)).items() if v != values.get(k) and k not in given}
         if "phases" in changed:
             changed["phases"] = "default"  # the file of that name, which phases=? explains
-        return ["otherwise", " ".join(f"{key}={_shown(value)}" for key, value in changed.items())]
+        return {f"{key}={_as_text(value)}": "" for key, value in changed.items() if not key.startswith("model.")}
 
 
-def flat(values: Any) -> dict[str, Any]:
-    """The fields of a dataclass, those of a dataclass inside by dotted names."""
+def flatten(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass; those of a nested dataclass by dotted names."""
     return {
         f"{field.name}.{key}" if key else field.name: value
         for field in fields(values)
         for inner in [getattr(values, field.name)]
-        for key, value in (flat(inner) if is_dataclass(inner) else {"": inner}).items()
+        for key, value in (flatten(inner) if is_dataclass(inner) else {"": inner}).items()
     }
 
 
-def _shown(value: Any) -> str:
-    return "" if value in (None, "", []) else word(value)
+def _as_text(value: Any) -> str:
+    return "" if value in (None, "", [], {}) else word(value)
 
 
-def field_docs(recipe: type[Any]) -> dict[str, str]:
-    """The string below each field of a dataclass, those that it inherits included."""
-    notes: dict[str, str] = {}
+CONFIGS: dict[str, list[type[Any]]] = {"model.": [OdeViTConfig], "student.": [OdeViTConfig, OdeStudentConfig]}
+"""The classes whose docstrings explain the keys that begin so."""
+
+
+def find_meanings(recipe: type[Any], prefix: str = "") -> dict[str, str]:
+    """Key -> the string below a dataclass field, or the entry of a configuration class's Args section."""
+    meanings: dict[str, str] = {}
+    for config in CONFIGS.get(prefix, []):
+        for base in reversed(inspect.getmro(config)[:-1]):
+            for names, text in parse_docstring(base)[1]:
+                meanings |= {f"{prefix}{name}": text for name in names}
     for kind in reversed(recipe.__mro__[:-1]):
-        source = textwrap.dedent(inspect.getsource(kind))
-        for pair in pairwise(ast.walk(ast.parse(source))):  # the statements of a class come one after the other
-            match pair:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    notes[name] = " ".join(text.split())
-    return notes
+        with suppress(OSError, TypeError):  # a class that was made by a function has no source
+            source = textwrap.dedent(inspect.getsource(kind))
+            for pair in pairwise(ast.walk(ast.parse(source))):  # the statements of a class come one after the other
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        meanings[f"{prefix}{name}"] = " ".join(text.split())
+    for field in fields(recipe()):
+        if is_dataclass(inner := getattr(recipe(), field.name)):
+            meanings |= find_meanings(type(inner), f"{prefix}{field.name}.")
+    return meanings
 
 
-def _show_comparison(folder: Path) -> None:
+def print_students(folder: Path) -> None:
+    """The table of teacher and student."""
     shares = {"top1": ".2%", "agreement": ".2%"}
     formats = {"model": "", "params": ",", "labels": ",", "nfe": "", "milliseconds": ".3f", **shares, "images": ","}
     rows = [
@@ -178,26 +191,46 @@ def _show_comparison(folder: Path) -> None:
     print_table(rows, ("", "parameters", "labels", "NFE", "ms/image", "top-1", "agreement", "images"))
 
 
-TRAIN = RecipeVerb(
-    "train",
-    train,
-    lambda folder: None,
-    ("odevit train data=FOLDER train.epochs=20 out=runs/mine", "odevit train experiment=fast/cifar10 seed=1"),
-    Recipe,
-    CONFIG_NAME,
-    compose_recipe,
-    sweep,
-)
-DISTILL = RecipeVerb(
-    "distill",
-    distill,
-    _show_comparison,
-    (
-        "odevit distill teacher=FOLDER data=FOLDER knots=4",
-        "odevit distill experiment=distill/digits student.steps=12 seed=1",
+TEACHER_TRAIN = "teacher_train."
+"""Keys that --help-all does not repeat: they are those of `train`."""
+COMMON_KEYS = [
+    *("name", "out", "seed", "device", "resume", "overwrite", "teacher", "data.validation"),
+    *(f"train.{key}" for key in ("epochs", "batch_size", "learning_rate", "optimizer", "precision", "compile")),
+]
+TRAIN_KEYS = [
+    *COMMON_KEYS,
+    "head_only",
+    *(f"model.{key}" for key in ("image_size", "hidden_size", "depth", "solver", "steps", "horizon", "knots")),
+]
+DISTILL_KEYS = [
+    *COMMON_KEYS,
+    *("unlabelled", "objective.logits", "objective.temperature", "phases"),
+    *(f"student.{key}" for key in ("knots", "solver", "steps", "horizon")),
+]
+COMMANDS = {
+    "train": RecipeCommand(
+        "train",
+        train,
+        lambda folder: None,
+        ("odevit train data=FOLDER train.epochs=20 out=runs/mine", "odevit train experiment=fast/cifar10 seed=1"),
+        Recipe,
+        CONFIG_NAME,
+        compose_recipe,
+        TRAIN_KEYS,
+        sweep,
     ),
-    DistillRecipe,
-    "distill",
-    compose_distillation,
-    given=("teacher=FOLDER", "data=FOLDER"),
-)
+    "distill": RecipeCommand(
+        "distill",
+        distill,
+        print_students,
+        (
+            "odevit distill teacher=FOLDER data=FOLDER knots=4",
+            "odevit distill experiment=distill/digits student.steps=12 seed=1",
+        ),
+        DistillRecipe,
+        "distill",
+        compose_distillation,
+        DISTILL_KEYS,
+        given=("teacher=FOLDER", "data=FOLDER"),
+    ),
+}

@@ -1,13 +1,13 @@
-"""Words become what the signature says, and what is wrong with them is said all at once."""
+"""Words of the command line become arguments typed as the signature says; one error lists all problems."""
 
 import os
 from collections.abc import Sequence
 
 import pytest
 
-from odevit.cli.parser import Command, described, kinds_of, print_table, value_of
+from odevit.cli.parser import Command, find_kinds, parse_docstring, parse_value, print_table
 from odevit.errors import ConfigError
-from odevit_command import show
+from odevit_command import print_page
 
 
 def paint(
@@ -48,7 +48,7 @@ MEASURE = Command("measure", measure, print, ["odevit measure RUN"])
 
 
 @pytest.mark.parametrize("name", ["nan", "1e3", "true", "none", "inf", "1,2", "007", ""])
-def test_a_string_stays_a_string(name):
+def test_parse_keeps_text_for_a_string_parameter(name):
     assert PAINT.parse(["a.png", f"out={name}"])[1] == {"out": name}
 
 
@@ -68,13 +68,13 @@ def test_a_string_stays_a_string(name):
         ("dry=False", False),
     ],
 )
-def test_a_word_has_the_type_of_its_parameter(word, value):
+def test_parse_gives_values_the_type_of_their_parameter(word, value):
     (parsed,) = PAINT.parse(["a.png", word])[1].values()
     assert parsed == value
     assert type(parsed) is type(value)
 
 
-def test_words_without_a_key_are_what_the_verb_works_on():
+def test_parse_takes_words_without_a_key_as_the_first_argument():
     assert PAINT.parse(["a.png", "some/where=x/b.png", "dry=true"]) == (
         [["a.png", "some/where=x/b.png"]],
         {"dry": True},
@@ -82,7 +82,7 @@ def test_words_without_a_key_are_what_the_verb_works_on():
     assert MEASURE.parse(["runs/1e3"]) == (["runs/1e3"], {})
 
 
-def test_all_problems_come_together():
+def test_parse_reports_all_problems_in_one_error():
     with pytest.raises(ConfigError) as caught:
         PAINT.parse(["step=4", "steps=four", "speed=fast", "limit=2.5", "dry=1", "sizes=1"])
     problems = caught.value.problems
@@ -98,20 +98,20 @@ def test_all_problems_come_together():
 
 
 @pytest.mark.parametrize("words", [[], ["a", "b"]])
-def test_one_run_is_one(words):
+def test_parse_refuses_no_run_or_two_runs(words):
     with pytest.raises(ConfigError, match="measure takes one run"):
         MEASURE.parse(words)
 
 
-def test_a_type_of_several_kinds_is_tried_from_the_strictest():
-    assert value_of("3", kinds_of(int | float | str)) == 3
-    assert value_of("3.5", kinds_of(int | float | str)) == 3.5
-    assert value_of("x", kinds_of(int | float | str)) == "x"
-    assert not kinds_of(dict[str, int] | None)
+def test_parse_value_tries_the_strictest_type_first():
+    assert parse_value("3", find_kinds(int | float | str)) == 3
+    assert parse_value("3.5", find_kinds(int | float | str)) == 3.5
+    assert parse_value("x", find_kinds(int | float | str)) == "x"
+    assert not find_kinds(dict[str, int] | None)
 
 
-def test_help_shows_every_key_with_its_default_and_its_meaning(capsys):
-    show(PAINT.page())
+def test_help_shows_every_key_with_its_default_and_meaning(capsys):
+    print_page(PAINT.help())
     text = capsys.readouterr().out
     assert text.startswith("odevit paint IMAGE... [key=value ...]\n\nPaint images.\n\nTwice, if need be.\n")
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -126,10 +126,10 @@ def test_help_shows_every_key_with_its_default_and_its_meaning(capsys):
     ):
         assert line in lines
     assert "sizes" not in text
-    assert described(paint)[1][1] == (["out"], "a folder, or several lines about one.")
+    assert parse_docstring(paint)[1][1] == (["out"], "a folder, or several lines about one.")
 
 
-def test_long_lines_are_wrapped_in_their_column(capsys):
+def test_print_table_wraps_long_cells_in_their_column(capsys):
     print_table([("a", "word " * 30), ("k" * 40, "[meaning]")])
     first, second, third = capsys.readouterr().out.splitlines()
     assert max(map(len, (first, second, third))) <= 120

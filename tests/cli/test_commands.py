@@ -11,10 +11,11 @@ from PIL import Image
 from transformers import ViTImageProcessorPil
 
 from odevit import cli
-from odevit.cli import HOMES, main, verb_of
-from odevit.cli.answering import EVAL, Evaluation
-from odevit.cli.helping import FILE, written
-from odevit.cli.parser import described
+from odevit.cli import NAMES, find_command, main
+from odevit.cli.commands import COMMANDS, Evaluation
+from odevit.cli.help import FILE, make_help
+from odevit.cli.parser import parse_docstring
+from odevit.core.image_model import ImageModel
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.surgery import get_ode_model
 from odevit.train.compose import GROUPS, groups_of, options
@@ -26,12 +27,12 @@ from tests.tiny import tiny_model
 from tests.zoo import make
 
 
-def test_the_overview_fits_on_a_screen_and_names_every_verb(capsys):
+def test_overview_fits_on_a_screen_and_names_every_command(capsys):
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 120
-    for name in HOMES:
+    for name in NAMES:
         (line,) = (
             line for line in OVERVIEW.split("For example")[0].splitlines() if line.startswith(f"  odevit {name} ")
         )
@@ -39,43 +40,49 @@ def test_the_overview_fits_on_a_screen_and_names_every_verb(capsys):
         assert len(line.split("   ", 1)[1].split()) > 3, "what it does"
 
 
-@pytest.mark.parametrize("name", HOMES)
-def test_every_verb_has_its_own_help_with_every_key_and_an_example(name, capsys):
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_every_command_has_every_key_and_two_examples(name, capsys):
     assert main([name, "--help"]) == 0
-    text, verb = capsys.readouterr().out, verb_of(name)
+    text, verb = capsys.readouterr().out, find_command(name)
     assert text.startswith(f"odevit {name}")
     assert text.split("Examples:\n")[1].count(f"  odevit {name}") == 2
     if name not in ("train", "distill"):
-        documented = {name for names, _ in described(verb.function)[1] for name in names}
+        documented = {name for names, _ in parse_docstring(verb.function)[1] for name in names}
         assert documented >= set(verb.arguments()[1]), "every key is explained"
         assert all(f" {key}=" in text for key in verb.arguments()[1])
 
 
-def test_the_help_of_a_recipe_lists_groups_keys_and_what_is_below(capsys):
+def test_help_of_a_recipe_lists_groups_and_main_keys_and_help_all_the_others(capsys):
     assert main(["distill", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 60, "two screens"
+    assert main(["distill", "--help-all"]) == 0
     text = capsys.readouterr().out
+    assert {*short.splitlines()} - {*text.splitlines()} == {
+        line for line in short.splitlines() if "more options" in line
+    }
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert any(line.startswith("experiment= digits, ") for line in lines)
     assert "epochs=40" in text, "what odevit distill does, not what the dataclass begins with"
     assert "device=auto `auto`, `cpu`, `cuda`." in lines, "a field of the recipe that this one is derived from"
     assert any(" Whether the student" in line and line.startswith("compare=") for line in lines)
-    for key in ("student.KEY=", "objective.KEY=", "train.KEY=", "epochs", "jasmin", "horizon"):
+    for key in ("student.knots=1 ", "objective.jasmin=0.0", "train.clip=1.0", "teacher_train.KEY=", "stopping.bound="):
         assert key in text
 
 
-def test_every_verb_is_a_function(monkeypatch):
+def test_every_command_is_a_function_of_cli(monkeypatch):
     for name in ("train", "distill", "evaluate", "Evaluation", "analyze", "explore", "predict", "Prediction", "info"):
         assert callable(getattr(cli, name))
     with pytest.raises(AttributeError, match="no attribute 'fly'"):
         cli.fly  # noqa: B018
 
 
-def test_help_is_what_the_verbs_say():
-    assert FILE.read_text() == written(), "run make format"
+def test_help_json_is_up_to_date():
+    assert FILE.read_text() == make_help(), "run make format"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["predict", "x.png", "-h"], ["--version"]])
-def test_help_and_version_do_not_wait_for_torch(words):
+def test_help_and_version_do_not_import_torch(words):
     code = (
         f"import sys; from odevit_command import main; assert main({words}) == 0;"
         "print([name for name in ('torch', 'transformers', 'hydra', 'odevit') if name in sys.modules])"
@@ -85,7 +92,7 @@ def test_help_and_version_do_not_wait_for_torch(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_of_help_may_have_seen_enough():
+def test_help_into_a_closed_pipe_exits_0():
     """`odevit train --help | head`."""
     code = "import sys; from odevit_command import main; sys.stdin.read(); sys.exit(main(['train', '--help']))"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -96,12 +103,12 @@ def test_a_reader_of_help_may_have_seen_enough():
     assert process.returncode == 0
 
 
-def test_the_version_is_the_packages(capsys):
+def test_version_prints_the_version_of_the_package(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"odevit {__version__}\n"
 
 
-def test_the_module_can_be_run(capsys, monkeypatch):
+def test_python_m_odevit_cli_runs_main(capsys, monkeypatch):
     """`python -m odevit.cli`, which is what torchrun starts."""
     monkeypatch.setattr(sys, "argv", ["odevit.cli", "trian"])
     with pytest.raises(SystemExit) as ended:
@@ -110,12 +117,12 @@ def test_the_module_can_be_run(capsys, monkeypatch):
     assert "Did you mean 'train'" in capsys.readouterr().err
 
 
-def test_unknown_verbs_get_the_nearest(capsys):
+def test_unknown_command_suggests_the_nearest(capsys):
     assert main(["trian"]) == 2
     assert "Did you mean 'train'" in capsys.readouterr().err
 
 
-def test_info_names_everything(capsys):
+def test_info_lists_versions_and_registered_names(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
     for word in ("torch", "lie_trotter", "hopfield", "stacked", "center", "paper-cifar10: 409,738"):
@@ -125,14 +132,14 @@ def test_info_names_everything(capsys):
 ROOTS = {"train": "recipe", "distill": "distill"}
 
 
-def test_every_group_belongs_to_a_verb():
+def test_every_group_is_a_choice_of_train_or_distill():
     assert {group for root in ROOTS.values() for group in groups_of(root)} == {*GROUPS}
 
 
 @pytest.mark.parametrize(
     ("verb", "group"), [(verb, group) for verb, root in ROOTS.items() for group in groups_of(root)]
 )
-def test_the_files_of_a_group_are_listed_and_explained(verb, group, capsys):
+def test_group_question_mark_lists_its_files(verb, group, capsys):
     assert main([verb, f"{group}=?"]) == 0
     listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if not line.startswith("  "))
     assert set(options(group)) == set(listed)
@@ -159,14 +166,14 @@ def test_the_files_of_a_group_are_listed_and_explained(verb, group, capsys):
         (["explore", "nowhere.png"], "nowhere.png"),
     ],
 )
-def test_errors_are_one_sentence(words, message, capsys):
+def test_errors_of_use_exit_2_without_a_traceback(words, message, capsys):
     assert main(words) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
 
 
-def test_train_eval_predict(tmp_path, capsys, monkeypatch):
+def test_train_then_eval_and_predict_the_run(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["train.epochs=1", "model.hidden_size=16", "model.num_attention_heads=2", "device=cpu"]
     assert main(["train", "out=run", *small]) == 0
@@ -198,15 +205,15 @@ def test_train_eval_predict(tmp_path, capsys, monkeypatch):
     assert "cannot be read as an image" in capsys.readouterr().err
 
 
-def test_a_table_counts_the_images_and_has_no_rank_that_cannot_fail(capsys):
+def test_eval_table_leaves_out_ranks_that_always_hold(capsys):
     score = Score(0.5, 0.9, 1.0, 0.1, 1260, 12, 0.5, classes=4)
-    EVAL.show([Evaluation("rk4", 3, 1.0, score)])
+    COMMANDS["eval"].show([Evaluation("rk4", 3, 1.0, score)])
     header, row = (line.split() for line in capsys.readouterr().out.splitlines())
     assert header == ["solver", "steps", "horizon", "stop", "top-1", "top-3", "NFE", "ms/image", "images"]
     assert row[-1] == "1,260"
 
 
-def test_multirun_makes_one_run_for_each_combination(tmp_path, monkeypatch):
+def test_multirun_makes_one_run_per_combination(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["train.epochs=1", "model.hidden_size=16", "model.num_attention_heads=2", "device=cpu"]
     assert main(["train", "--multirun", "seed=0,1", *small]) == 0
@@ -228,7 +235,7 @@ def student(tmp_path):
     return tmp_path / "student"
 
 
-def test_a_student_predicts_like_any_other_model(student, tmp_path, capsys):
+def test_predict_with_a_student(student, tmp_path, capsys):
     Image.fromarray(np.full((20, 30, 3), 90, dtype=np.uint8)).save(tmp_path / "grey.png")
     assert main(["predict", str(tmp_path / "grey.png"), f"model={student}", "top=2"]) == 0
     assert capsys.readouterr().out.count("%") == 2
@@ -239,7 +246,7 @@ def test_a_student_predicts_like_any_other_model(student, tmp_path, capsys):
     assert own.labels != other.labels
 
 
-def test_a_stack_is_predicted_but_not_integrated_in_other_ways(tmp_path, capsys):
+def test_predict_with_a_stack_refuses_a_solver(tmp_path, capsys):
     tiny_model(depth="stacked").save_pretrained(tmp_path / "stack")
     Image.fromarray(np.full((16, 16, 3), 90, dtype=np.uint8)).save(tmp_path / "grey.png")
     words = ["predict", str(tmp_path / "grey.png"), f"model={tmp_path / 'stack'}"]
@@ -247,3 +254,24 @@ def test_a_stack_is_predicted_but_not_integrated_in_other_ways(tmp_path, capsys)
     assert capsys.readouterr().out.count("%") == 3
     assert main([*words, "solver=rk4"]) == 2
     assert "stack" in capsys.readouterr().err
+
+
+def test_predict_keeps_the_other_answers_when_one_image_fails_and_exits_1(tmp_path, capsys, monkeypatch):
+    tiny_model().save_pretrained(tmp_path / "model")
+    files = [str(tmp_path / f"{name}.png") for name in ("first", "second", "third")]
+    for grey, file in enumerate(files, start=1):
+        Image.fromarray(np.full((16, 16, 3), 60 * grey, dtype=np.uint8)).save(file)
+    original = ImageModel.pixels_of
+
+    def overflowing(model, picture):
+        pixels = original(model, picture)
+        return pixels.sign() * 3e38 if picture.getpixel((0, 0))[0] == 120 else pixels
+
+    monkeypatch.setattr(ImageModel, "pixels_of", overflowing)
+    assert main(["predict", *files, f"model={tmp_path / 'model'}", "top=1"]) == 1
+    captured = capsys.readouterr()
+    assert [line.split("\t")[0] for line in captured.out.splitlines()] == [files[0], files[2]]
+    assert f"{files[1]} has no answer" in captured.err
+    failed = cli.predict(files, model=tmp_path / "model")[1]
+    assert failed.labels == ()
+    assert failed.failure
