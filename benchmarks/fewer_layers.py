@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from odevit.loading import load
+from odevit.surgery.plain_vit import ViTWrapper
 from odevit.surgery.vit_spec import inspect_vit
-from odevit.surgery.vit_wrapper import ViTWrapper
 from odevit.train.record import device_name, versions
 from odevit.train.splits import evaluation_batches, load_run_data, resolve_device
 

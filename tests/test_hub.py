@@ -4,7 +4,7 @@ import pytest
 
 import odevit.hub
 from odevit import OdeViTForImageClassification, get_ode_model, load
-from odevit.surgery.serialization import load_vit
+from odevit.surgery.plain_vit import load_vit
 from tests.tiny import tiny_model
 from tests.zoo import make
 

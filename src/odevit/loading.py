@@ -28,9 +28,8 @@ from odevit.hf.modeling_backbone import OdeViTBackbone
 from odevit.hf.processor import OdeViTImageProcessor, find_processor
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.modeling_student import OdeStudent
-from odevit.surgery.serialization import load_vit
+from odevit.surgery.plain_vit import ViTWrapper, load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit
-from odevit.surgery.vit_wrapper import ViTWrapper
 
 
 def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:

@@ -17,7 +17,7 @@ from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.objectives import jasmin
 from odevit.objectives.matching import path_matching
-from odevit.surgery.head import head_parameters
+from odevit.surgery.block_locator import head_parameters
 from odevit.surgery.surgery import get_ode_model
 from tests.tiny import tiny_images, tiny_model
 from tests.zoo import images as photographs

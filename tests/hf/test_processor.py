@@ -20,7 +20,6 @@ from transformers import (
 
 from odevit import Teacher, get_ode_model
 from odevit.bundled import bundled_models
-from odevit.distill.distillation import compose_distillation
 from odevit.hf.processor import (
     OdeViTImageProcessor,
     check_processor,
@@ -31,7 +30,6 @@ from odevit.hf.processor import (
     square_processor,
     statistics_of,
 )
-from odevit.train.splits import read_data
 from tests.data.formats import drawn
 from tests.tiny import tiny_config, tiny_model
 
@@ -155,13 +153,6 @@ def test_a_processor_that_cannot_be_followed_is_refused(tmp_path):
         Teacher(tmp_path / "odd")
 
 
-def test_a_recipe_cannot_ask_a_teacher_for_another_size(tmp_path):
-    vit(tmp_path, {"image_processor_type": "ViTImageProcessor", "size": {"height": SIDE, "width": SIDE}})
-    recipe = compose_distillation([f"teacher={tmp_path}", "data.image_size=32", "compare=false"])
-    with pytest.raises(ValueError, match=r"data.image_size=32, but the model takes images of 16; leave it out"):
-        read_data(recipe, Teacher(tmp_path).input_format)
-
-
 def test_a_model_that_takes_other_sizes_is_shown_those_of_its_processor(tmp_path):
     """DINOv2 was made for 518 pixels, and its processor makes 224."""
     config = Dinov2Config(**SMALL, image_size=32, num_labels=4)
@@ -169,7 +160,7 @@ def test_a_model_that_takes_other_sizes_is_shown_those_of_its_processor(tmp_path
     crop = {"height": SIDE, "width": SIDE}
     BitImageProcessorPil(size={"shortest_edge": 18}, crop_size=crop).save_pretrained(tmp_path)
     teacher = Teacher(tmp_path)
-    assert (teacher.vit_spec.size, teacher.vit_spec.tokens) == ((SIDE, SIDE), 17)
+    assert (teacher.vit_spec.size, teacher.square_size, teacher.vit_spec.tokens) == ((SIDE, SIDE), SIDE, 17)
     student = get_ode_model(teacher.model).eval()
     assert student.image_size == (SIDE, SIDE)
     pixels = student.pixels_of(drawn())

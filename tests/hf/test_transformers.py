@@ -23,7 +23,7 @@ from transformers import (
 from transformers.utils import PushToHubMixin
 
 from odevit import OdeViTConfig, OdeViTForImageClassification, OdeViTModel, get_ode_model
-from odevit.core import equation_model
+from odevit.core import pretrained_model
 from odevit.hf.processor import OdeViTImageProcessor
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
@@ -95,7 +95,7 @@ def test_an_upload_has_the_processor(make, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.modeling_utils.create_and_tag_model_card", lambda *_, **__: card)
     model = make()
     if model.own_processor() is None:
-        model.remember(None, OdeViTImageProcessor())
+        model.set_original(None, OdeViTImageProcessor())
     for _ in range(2):  # into a new folder, and into one where it has been before
         uploaded.clear()
         model.save_pretrained(tmp_path, push_to_hub=True)
@@ -162,7 +162,7 @@ def test_options_of_gradient_checkpointing_are_used():
 
 def test_a_reentrant_checkpoint_is_replaced_and_said(monkeypatch):
     said = []
-    monkeypatch.setattr(equation_model.logger, "warning_once", said.append)
+    monkeypatch.setattr(pretrained_model.logger, "warning_once", said.append)
     model, images = tiny_model(steps=4).train(), tiny_images()
     model(images, LABELS).loss.backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
@@ -170,7 +170,7 @@ def test_a_reentrant_checkpoint_is_replaced_and_said(monkeypatch):
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
     model(images, LABELS).loss.backward()
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], expected)
-    assert "use_reentrant=True cannot be had" in said[0]
+    assert "use_reentrant=True is not possible" in said[0]
 
 
 def test_every_image_can_be_mapped_on_its_own():

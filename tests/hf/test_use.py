@@ -145,10 +145,10 @@ def parallel(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp2"])
-def test_two_processes(solver_config, parallel):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_two_processes(strategy, parallel):
     """Each has half of the batch, and the gradients are those of one process with all of it."""
-    expected, found = gradients_of(), torch.load(parallel / f"{solver_config}.pt")
+    expected, found = gradients_of(), torch.load(parallel / f"{strategy}.pt")
     assert set(found) == set(expected)
     for key, gradient in expected.items():
         close(found[key], gradient)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers as hf
 
-from odevit.surgery.head import capture_head_inputs, linear_heads
+from odevit.surgery.block_locator import capture_head_inputs, linear_heads
 from odevit.surgery.vit_spec import inspect_vit, parse_output
 from tests.zoo import LABELS, WIDE, images, make
 

@@ -8,7 +8,7 @@ import torch
 
 from odevit.distill.objective import DistillObjective
 from odevit.errors import ConfigError
-from odevit.surgery.head import linear_heads
+from odevit.surgery.block_locator import linear_heads
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.tokens import Tokens
 

@@ -23,7 +23,7 @@ from odevit.distill.phase import make_schedule
 from odevit.distill.step_distillation import StepDistillationTask
 from odevit.distill.teacher import Teacher
 from odevit.errors import shortened, with_key_prefix
-from odevit.surgery.head import head_parameters
+from odevit.surgery.block_locator import head_parameters
 from odevit.surgery.surgery import get_ode_model
 from odevit.train.callbacks import FrozenUntil
 from odevit.train.classifier import train_recipe

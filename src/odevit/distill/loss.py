@@ -19,7 +19,7 @@ from odevit.distill.objective import TOKENS, DistillObjective
 from odevit.distill.teacher import Teacher, TeacherOutput
 from odevit.objectives.attention_matching import attention_kl, attention_l1
 from odevit.objectives.matching import channel_variance, logit_kl, path_matching, pooled_matching
-from odevit.surgery.head import capture_head_inputs, linear_heads
+from odevit.surgery.block_locator import capture_head_inputs, linear_heads
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.vit_spec import parse_output
 from odevit.tokens import Pixels, TokenLayout, Tokens

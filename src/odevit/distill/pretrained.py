@@ -28,10 +28,9 @@ from odevit.data.class_names import match_class_names
 from odevit.data.images import DataSet
 from odevit.distill.teacher import Teacher
 from odevit.hf.processor import PixelStatistics
-from odevit.surgery.block_locator import find_blocks
-from odevit.surgery.head import head_parameters, is_head, linear_heads
+from odevit.surgery.block_locator import find_blocks, head_parameters, is_head, linear_heads
+from odevit.surgery.plain_vit import ViTWrapper
 from odevit.surgery.vit_spec import VitSpec
-from odevit.surgery.vit_wrapper import ViTWrapper
 from odevit.tokens import Pixels
 from odevit.train.callbacks import FrozenUntil
 from odevit.train.loss import BatchLoss

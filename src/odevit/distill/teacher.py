@@ -24,11 +24,10 @@ from odevit.data.class_names import align_classes
 from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.hf.processor import PixelStatistics, find_processor, statistics_of
+from odevit.surgery.block_locator import readout_weights_of
 from odevit.surgery.encoder import BlockBridge, DepthBridge
-from odevit.surgery.head import readout_weights_of
-from odevit.surgery.serialization import load_vit
+from odevit.surgery.plain_vit import BlockStack, load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit, parse_output
-from odevit.surgery.vit_wrapper import BlockStack
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
 from odevit.train.folder import read_recipe
 

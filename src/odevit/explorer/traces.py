@@ -24,7 +24,7 @@ from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import Teacher
 from odevit.explorer.catalog import LoadedModel
 from odevit.hf.processor import make_image_processor, pixel_values, pixels_uint8
-from odevit.surgery.head import readout_weights_of
+from odevit.surgery.block_locator import readout_weights_of
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.tokens import Logits, Pixels, Tokens
 

@@ -1,4 +1,4 @@
-"""model -> where its blocks stand: found by structure, watched, fed with fewer tokens, replaced."""
+"""model -> where its blocks and its head are: found by structure, recorded, replaced."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from odevit.core.modeling_odevit import OdeViTForImageClassification, OdeViTModel
+from odevit.core.pooling import ClsPooling, MeanPooling
 from odevit.core.solution import SaveAt, Solution
 from odevit.systems.stacked import StackedDepth
-from odevit.tokens import AttentionMap, Tokens
+from odevit.tokens import AttentionMap, TokenLayout, Tokens
 
 
 @dataclass
 class BlockTrace:
-    """What was seen of one pass through the blocks: h_0, ..., h_L, and how the blocks answer."""
+    """What `record_states` records of one pass through the blocks."""
 
-    states: list[Tokens] = field(default_factory=list)
+    states: list[Tokens] = field(default_factory=list)  # h_0, ..., h_L
     attentions: tuple[AttentionMap, ...] = ()
-    positions: Any = None  # what the blocks are handed as `position_embeddings`
-    as_tuple: bool = False
+    positions: Any = None  # the argument `position_embeddings` of the blocks
+    as_tuple: bool = False  # whether a block returns a tuple
 
 
 @dataclass(frozen=True)
 class BlockLocator(ABC):
-    """Where the blocks of a model stand, by the dotted name of the module that holds them, and how they are called."""
+    """Where the blocks of a model are, by the dotted name of the module that holds them, and how they are called."""
 
     name: str
 
@@ -40,38 +41,31 @@ class BlockLocator(ABC):
         """The blocks, in their order."""
 
     @abstractmethod
-    def _watch(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
-        """Hooks that keep the trail."""
+    def _add_hooks(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
+        """Hooks that fill the trace."""
 
     @contextmanager
     def record_states(self, model: nn.Module) -> Iterator[BlockTrace]:
-        """A context in which passes through the blocks leave a `Trail`."""
+        """A context in which a pass through the blocks is recorded."""
         trace = BlockTrace()
         with ExitStack() as hooks:
-            for handle in self._watch(model, trace):
+            for handle in self._add_hooks(model, trace):
                 hooks.callback(handle.remove)
             yield trace
 
-    @abstractmethod
-    def entrance(self, model: nn.Module) -> nn.Module:
-        """What receives h_0."""
-
     def install(self, model: nn.Module, module: nn.Module) -> None:
-        """Put a module into this place, for good."""
+        """Replace the blocks by a module."""
         parent, _, leaf = self.name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, module)
 
 
 class BlockList(BlockLocator):
-    """x = block(x, ...) for each block of an nn.ModuleList or nn.Sequential: Hugging Face's models and timm's."""
+    """x = block(x, ...) for each block of an nn.ModuleList or nn.Sequential: models of transformers and timm."""
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(model.get_submodule(self.name).children())
 
-    def entrance(self, model: nn.Module) -> nn.Module:
-        return self.blocks(model)[0]
-
-    def _watch(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
+    def _add_hooks(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             trace.states[:] = [args[0] if args else kwargs["hidden_states"]]
             trace.positions = kwargs.get("position_embeddings")
@@ -81,35 +75,31 @@ class BlockList(BlockLocator):
             trace.states.append(output[0] if isinstance(output, tuple) else output)
 
         blocks = self.blocks(model)
-        first = self.entrance(model).register_forward_pre_hook(before, with_kwargs=True)
+        first = blocks[0].register_forward_pre_hook(before, with_kwargs=True)
         return [first, *(block.register_forward_hook(after) for block in blocks)]
 
 
 class StackedBlocks(BlockLocator):
-    """The `depth` of our own stacked model, which answers with a `Solution`."""
+    """The `depth` of our own stacked model, which returns a `Solution`."""
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         return list(cast(StackedDepth, model.get_submodule(self.name)).blocks())
 
-    def entrance(self, model: nn.Module) -> nn.Module:
-        return model.get_submodule(self.name)
-
-    def _watch(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
-        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _add_hooks(self, model: nn.Module, trace: BlockTrace) -> list[RemovableHandle]:
+        def before(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             x0, request = args
-            save = SaveAt.parse(request.save).also(states=True, attentions=False)
-            return (x0, replace(request, save=save)), kwargs
+            return x0, replace(request, save=SaveAt.parse(request.save).also(states=True, attentions=False))
 
         def after(_: nn.Module, args: tuple[Any, ...], solution: Solution) -> None:
             trace.states[:] = solution.states
             trace.attentions = solution.attentions
 
-        depth = self.entrance(model)
-        return [depth.register_forward_pre_hook(before, with_kwargs=True), depth.register_forward_hook(after)]
+        depth = model.get_submodule(self.name)
+        return [depth.register_forward_pre_hook(before), depth.register_forward_hook(after)]
 
 
 def find_blocks(model: nn.Module) -> BlockLocator:
-    """Where the blocks of `model` stand. Nothing found, or more than one thing, is a ValueError with the candidates."""
+    """The locator of a model's blocks. No candidate, or more than one, is a ValueError that lists them."""
     if isinstance(model, OdeViTModel | OdeViTForImageClassification):
         encoder = model.odevit if isinstance(model, OdeViTForImageClassification) else model
         if not isinstance(encoder.depth, StackedDepth):
@@ -126,12 +116,12 @@ def find_blocks(model: nn.Module) -> BlockLocator:
             kinds = sorted({type(member).__name__ for member in module})
             shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in module}
             described[name] = f"{name} ({len(module)} x {' | '.join(kinds)})"
-            # Stages of different widths are of one class too; a vector field cannot change its width on the way.
+            # Stages of different widths are of one class too, but a vector field has one width.
             if len(kinds) == 1 and len(shapes) == 1 and _has_norm(module[0]):
                 uniform.append(name)
 
     named = [name for name in uniform if re.search("layer|block", name.rpartition(".")[2].lower())]
-    # A list within a block of another list is a part of a block, not a list of blocks.
+    # A list inside a block is a part of that block.
     outer = [name for name in named if not any(name.startswith(f"{other}.") for other in named)]
     if len(outer) == 1:
         return BlockList(outer[0])
@@ -144,6 +134,57 @@ def find_blocks(model: nn.Module) -> BlockLocator:
 
 
 def _has_norm(block: nn.Module) -> bool:
-    """Whether a norm of tokens stands directly in a block; that of a batch is the mark of convolutions."""
+    """Whether one of a block's children is a norm of tokens; a batch norm means a block of convolutions."""
     kinds = [type(child) for child in block.children()]
     return any("norm" in kind.__name__.lower() and not issubclass(kind, _BatchNorm) for kind in kinds)
+
+
+HEAD_NAMES = {"classifier", "head", "cls_classifier", "distillation_classifier"}
+"""The names of classification heads in transformers, timm and odevit."""
+
+
+def is_head(name: str) -> bool:
+    """Whether the parameter of this name belongs to the classification head."""
+    return bool(HEAD_NAMES & set(name.split(".")))
+
+
+def head_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of a model's classification head."""
+    weights = [parameter for name, parameter in model.named_parameters() if is_head(name)]
+    if not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no part called {' or '.join(sorted(HEAD_NAMES))}, so its head was not found; "
+            "leave it frozen (objective.unfreeze_head=false)"
+        )
+    return weights
+
+
+def linear_heads(model: nn.Module, locator: BlockLocator, labels: int | None) -> list[nn.Linear]:
+    """The linear layers outside a model's blocks with one output for each of its classes, whatever their names."""
+    return [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == labels and not name.startswith(f"{locator.name}.")
+    ]
+
+
+@contextmanager
+def capture_head_inputs(heads: list[nn.Linear]) -> Iterator[list[Tensor]]:
+    """A context that yields a list of the inputs of the heads, [batch, channel] each."""
+    inputs: list[Tensor] = []
+    with ExitStack() as hooks:
+        for head in heads:
+            hooks.callback(head.register_forward_pre_hook(lambda _, args: inputs.append(args[0])).remove)
+        yield inputs
+
+
+def readout_weights_of(model: nn.Module, state: Tokens, layout: TokenLayout) -> tuple[Tensor, str]:
+    """w [batch, token], how much each token counts for the head of any ViT, and the name of that pooling.
+
+    An encoder of this library knows its pooling; for others it is CLS, or the mean of the patches without one.
+    """
+    encoder = next((module for module in model.modules() if isinstance(module, OdeViTModel)), None)
+    if encoder is not None:
+        return encoder.pooling.weights(encoder.norm(state), layout), encoder.pooling.query
+    pooling = (ClsPooling if layout.has_cls else MeanPooling)(state.shape[-1])
+    return pooling.weights(state, layout), pooling.query

@@ -25,10 +25,10 @@ from odevit.hf.checks import checked_from_pretrained
 from odevit.hf.processor import find_processor
 from odevit.solvers.early_exit import Stop
 from odevit.solvers.penalties import Penalty
+from odevit.surgery.block_locator import readout_weights_of
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.encoder import BlockBridge, DepthBridge, OdeEncoder, override_blocks
-from odevit.surgery.head import readout_weights_of
-from odevit.surgery.serialization import describe, rebuild
+from odevit.surgery.plain_vit import describe, rebuild
 from odevit.surgery.vit_spec import VitSpec, parse_output, zero_image
 from odevit.surgery.weight_init import truncation_report
 from odevit.time_varying.hyper import HyperField

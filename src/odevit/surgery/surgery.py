@@ -17,7 +17,7 @@ from odevit.surgery.block_adapter import block_spec
 from odevit.surgery.configuration_student import TEACHERS_FIELDS, OdeStudentConfig
 from odevit.surgery.encoder import BlockBridge, DepthBridge
 from odevit.surgery.modeling_student import OdeStudent
-from odevit.surgery.serialization import describe
+from odevit.surgery.plain_vit import describe
 from odevit.surgery.vit_spec import VitSpec, fit_to_processor, inspect_vit
 from odevit.surgery.weight_init import copy_error, copy_problems, init_from_blocks
 from odevit.time_varying.knots import KnottedField
