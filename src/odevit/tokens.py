@@ -18,7 +18,7 @@ Logits = Annotated[Tensor, "batch label"]
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """[ CLS | patches | registers ]. Slices by name, so that nobody cuts registers off by counting from the end.
+    """[ CLS | patches | registers ]. Slices by name, so that no code counts registers from the end.
 
     `attention[:, :, layout.cls, layout.patches]` is what CLS looks at in the image, however many registers there are.
 

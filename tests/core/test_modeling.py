@@ -117,7 +117,7 @@ def test_interpolated_positions_keep_a_linear_ramp():
     embedding = model.odevit.embedding
     ramp = torch.arange(4.0).repeat_interleave(4).view(1, 16, 1).expand(1, 16, 32)
     embedding.positions.data[:, 1:] = ramp
-    wide = embedding._positions(model.layout(32, 32))[0, 1:, 0].view(8, 8)
+    wide = embedding._interpolated(model.layout(32, 32))[0, 1:, 0].view(8, 8)
     torch.testing.assert_close(wide[:, 0], wide[:, 5])
     inner = wide[2:6, 0]
     torch.testing.assert_close(inner.diff(), torch.full((3,), 0.5), rtol=0, atol=0.15)

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from odevit.core.base import Dynamics
-from odevit.core.exponential import phi
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
-from odevit.core.solver_config import GRIDS, SolverConfig, edges, make_solver
+from odevit.core.solver_config import SolverConfig, edges, make_solver
+from odevit.solvers.exponential_heun import phi
+from odevit.solvers.grids import GRIDS
 from odevit.solvers.multistep import adams_weights
 from tests.problems import PROBLEMS, slope
 

@@ -178,7 +178,7 @@ def test_patches_keep_their_places_when_others_leave():
     field = recursions(settings={"rope_theta": 100.0}).depth.first
     x, kept = torch.randn(2, 19, 32), torch.tensor([[0, 3, 7, 18], [0, 4, 11, 17]])
     attention = field.components["attention"]
-    q, k, v = (heads.unbind() for heads in attention.body.projected(attention.norm(x), attention.rotation(x)))
+    q, k, v = (heads.unbind() for heads in attention.body.projected(attention.norm(x), attention.body.rotation(x)))
     some = torch.stack([x[sample, kept[sample]] for sample in range(2)])
     found = field.dynamics(x, kept).component("attention", some, 0.0)
     for sample in range(2):

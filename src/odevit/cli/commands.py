@@ -195,7 +195,7 @@ def print_scores(results: list[Evaluation]) -> None:
 
 def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
     """Measure how stable a model is; settings are those of `odevit.report.analysis.analyze`. Returns the report's page."""
-    from odevit.report import analyze as write_report  # matplotlib is slow to import
+    from odevit.report.analysis import analyze as write_report  # matplotlib is slow to import
 
     return write_report(run, **settings).page
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -162,7 +162,7 @@ class Field(nn.Module, ABC):
 class FieldBuilder(ABC):
     """Makes one kind of field from a configuration. A new kind is a subclass with `@FIELDS.register(name)`."""
 
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {}
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}
     """The names that its settings may have, by setting."""
     rules: ClassVar[Mapping[str, Expected]] = {}
     """What its other settings should be."""

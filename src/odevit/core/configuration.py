@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers import PreTrainedConfig
 
-from odevit.core.attention import ATTENTIONS
-from odevit.core.base import DEPTHS, FIELDS, HOOKS, SOLVERS, FixedStepSolver
-from odevit.core.field import TIME_ADDED
-from odevit.core.layers import ACTIVATIONS, NORMS
-from odevit.core.solution import FAILURES
-from odevit.core.solver_config import MOST_STEPS, SolverConfig, grid_problem
-from odevit.errors import BOOLEAN, PROBABILITY, ConfigError, Expected, integer, real, unknown_name, validate
+from odevit.core.base import HOOKS, SOLVERS, FixedStepSolver
+from odevit.core.solver_config import SolverConfig
+from odevit.errors import ConfigError
 from odevit.version import __version__
 
 WIDEST, FINEST = 2**14, 2**14
 """Channels of a token, pixels of a side: more is a typing error that would fill the memory (ViT-22B has 6,144)."""
-OPTIONS = Expected("names and values, such as {'NAME': 1}", lambda value: value is None or isinstance(value, dict))
 
 
 class OdeConfig(PreTrainedConfig):
@@ -95,32 +89,6 @@ class OdeConfig(PreTrainedConfig):
     on_failure: str | None = None
     odevit_version: str = __version__
 
-    choices: ClassVar[dict[str, Collection[str]]] = {
-        "attention": ATTENTIONS,
-        "norm": NORMS,
-        "activation": ACTIVATIONS,
-        "depth": DEPTHS,
-        "solver": SOLVERS,
-    }
-    """The names that a setting may have; a subclass and the kinds of fields add theirs."""
-    rules: ClassVar[dict[str, Expected]] = {
-        **dict.fromkeys(("depth_options", "attention_options"), OPTIONS),
-        **dict.fromkeys(("attention_dropout", "hidden_dropout", "output_dropout", "drop_path"), PROBABILITY),
-        **dict.fromkeys(("bias", "gated", "qk_norm"), BOOLEAN),
-        "steps": integer(1, MOST_STEPS),
-        "mlp_ratio": real(above=0, maximum=1024),
-        "leak": real(minimum=0),
-        "tolerance": real(above=0, optional=True),
-        "residual_scale": real(minimum=-1e6, maximum=1e6, optional=True),
-        "norm_eps": real(above=0, optional=True),
-        "rope_theta": Expected("0 or a number > 1", lambda v: real(above=1).accepts(v) or v == 0),
-        "time_conditioned": Expected("true, false or add", lambda v: isinstance(v, bool) or v == TIME_ADDED),
-        "on_failure": Expected(f"one of {', '.join(FAILURES)}, or None", lambda v: v in (None, *FAILURES)),
-    }
-    """What the other settings should be; a subclass and the kinds of fields add theirs."""
-    inherited: ClassVar[tuple[str, ...]] = ()
-    """Settings that may be None, which stands for a teacher's value."""
-
     def __post_init__(self, **kwargs: Any) -> None:
         misspelt = [
             f"unknown key {key!r}. Did you mean {near[0]!r}?"
@@ -170,45 +138,5 @@ class OdeConfig(PreTrainedConfig):
         """Nothing: transformers would copy the source of this class into the folder, and `auto_map` has it already."""
 
     def problems(self) -> list[str]:
-        """All that is wrong, as sentences."""
-        open_ = {name for name in self.inherited if getattr(self, name) is None}
-        choices = {name: known for kind in FIELDS.values() for name, known in kind.choices.items()} | self.choices
-        rules = {name: rule for kind in FIELDS.values() for name, rule in kind.rules.items()} | self.rules
-        problems = [
-            f"{name}: {unknown_name(name, value, known)}"
-            for name, known in choices.items()
-            if (value := getattr(self, name)) not in known and name not in open_
-        ]
-        if problem := grid_problem(self.grid):
-            problems.append(problem)
-        problems += validate(self, {name: rule for name, rule in rules.items() if name not in open_})
-        if problems:
-            return problems  # what follows computes with these values
-        problems = DEPTHS[self.depth].option_problems(self.depth_options or {})
-        if self.tolerance is not None and issubclass(SOLVERS[self.solver], FixedStepSolver):
-            problems.append(f"tolerance={self.tolerance}, but solver={self.solver!r} makes fixed steps; leave it out")
-        return [*problems, *(p for kind in FIELDS.values() for p in kind.problems(self)), *self.attention_problems()]
-
-    def attention_problems(self) -> list[str]:
-        """What is wrong with the settings of attention together."""
-        problems, width, heads = [], self.hidden_size, self.num_attention_heads
-        if self.attention is not None and not ATTENTIONS[self.attention].supports_rotary:
-            able = " or ".join(repr(name) for name, kind in ATTENTIONS.items() if kind.supports_rotary)
-            given = [f"{name}={value}" for name in ("qk_norm", "rope_theta") if (value := getattr(self, name))]
-            problems += [f"{option} needs attention={able}, not {self.attention!r}" for option in given]
-        if self.attention_options is not None and self.attention is not None:
-            problems += ATTENTIONS[self.attention].option_problems(self.attention_options)
-        if self.rope_theta and width and heads and width % (4 * heads):
-            problems.append(
-                f"rope_theta={self.rope_theta} turns quarters of a head, and 4 does not divide the "
-                f"{width / heads:g} channels of one; change num_attention_heads, or pass rope_theta=0"
-            )
-        return problems
-
-    def head_problems(self) -> list[str]:
-        """Whether the heads divide the width, once both are numbers."""
-        width, heads = self.hidden_size, self.num_attention_heads
-        if width is None or heads is None or width % heads == 0:
-            return []
-        fitting = [n for n in range(1, 33) if width % n == 0]
-        return [f"num_attention_heads={heads} does not divide hidden_size={width}; choose one of {fitting}"]
+        """All that is wrong with the settings, as sentences; `odevit.hf.config_rules` has the rules."""
+        return HOOKS["config_problems"](self)

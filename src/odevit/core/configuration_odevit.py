@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from transformers.backbone_utils import BackboneConfigMixin
 
 from odevit.core.base import DEPTHS, HOOKS
-from odevit.core.configuration import FINEST, WIDEST, OdeConfig
-from odevit.core.embedding import TOKENIZERS
-from odevit.core.layers import NORMS
-from odevit.core.pooling import POOLINGS
-from odevit.errors import BOOLEAN, MAX_TIME, PROBABILITY, Expected, integer, list_of, real, validate
+from odevit.core.configuration import OdeConfig
 
 
 class OdeViTConfig(BackboneConfigMixin, OdeConfig):
@@ -60,28 +56,6 @@ class OdeViTConfig(BackboneConfigMixin, OdeConfig):
     image_mean: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
     image_std: tuple[float, ...] | list[float] = (0.5, 0.5, 0.5)
 
-    choices: ClassVar[dict[str, Collection[str]]] = {
-        **OdeConfig.choices,
-        "tokenizer": TOKENIZERS,
-        "pooling": POOLINGS,
-        "init": ("spectral", "normal"),
-    }
-    rules: ClassVar[dict[str, Expected]] = {
-        **OdeConfig.rules,
-        "hidden_size": integer(2, WIDEST),  # the norm of one channel is constant
-        "num_attention_heads": integer(1, WIDEST),
-        **dict.fromkeys(("image_size", "patch_size"), integer(1, FINEST)),
-        "num_channels": integer(1, 1024),
-        "num_register_tokens": integer(0, FINEST),
-        "horizon": real(above=0, maximum=MAX_TIME),
-        "embedding_dropout": PROBABILITY,
-        "initializer_range": real(above=0, maximum=1000),
-        **dict.fromkeys(("use_cls_token", "register_positions"), BOOLEAN),
-        "tokenizer_channels": list_of(integer(1, WIDEST)),
-        "image_mean": list_of(real()),
-        "image_std": list_of(real(above=0)),
-    }
-
     def __post_init__(self, **kwargs: Any) -> None:
         features, indices = kwargs.pop("out_features", None), kwargs.pop("out_indices", None)
         super().__post_init__(**kwargs)
@@ -103,31 +77,6 @@ class OdeViTConfig(BackboneConfigMixin, OdeConfig):
                 f"load it with transformers' AutoModel"
             )
         return super().from_dict(dict(config_dict), **kwargs)
-
-    def problems(self) -> list[str]:
-        problems = super().problems()
-        if self.final_norm is not None and (problem := NORMS.problem(self.final_norm)):
-            problems.append(f"final_norm: {problem}")
-        if problems:
-            return problems  # what follows computes with these values
-
-        problems = self.head_problems()
-        if self.vector_blend is not None and self.vector_knots is None:
-            problems.append(f"vector_blend={self.vector_blend!r}, but vector_knots=None: pass vector_knots=12, say")
-        tokenizer = TOKENIZERS[self.tokenizer]
-        stride = tokenizer.stride_of(self.patch_size, self.tokenizer_channels)
-        if self.image_size % stride:
-            problems.append(
-                f"image_size={self.image_size} is not a multiple of the {stride} pixels of a token; "
-                f"change {tokenizer.setting}"
-            )
-        if POOLINGS[self.pooling].needs_cls and not self.use_cls_token:
-            free = " or ".join(repr(name) for name, kind in POOLINGS.items() if not kind.needs_cls)
-            problems.append(f"pooling={self.pooling!r} needs use_cls_token=True; or choose pooling={free}")
-        if self.register_positions and not self.num_register_tokens:
-            problems.append("register_positions=True, but num_register_tokens=0; set one of the two")
-        channels = Expected(f"{self.num_channels} numbers, one per channel", lambda v: len(v) == self.num_channels)
-        return problems + validate(self, {"image_mean": channels, "image_std": channels})
 
     @property
     def stage_names(self) -> list[str]:

@@ -98,12 +98,13 @@ class Embedding(nn.Module):
         count = config.num_register_tokens
         self.register_tokens = nn.Parameter(torch.zeros(1, count, dim)) if count else None
         layout = self.layout(config.image_size, config.image_size)
+        self.own_grid = layout.grid
         positioned = len(layout) if config.register_positions else layout.patches.stop
         self.positions = nn.Parameter(torch.zeros(1, positioned, dim))
         self.dropout = nn.Dropout(config.embedding_dropout)
 
     def layout(self, height: int, width: int) -> TokenLayout:
-        """Where each token stands for an image of this size."""
+        """Where each token is for an image of this size."""
         stride = self.tokenizer.stride
         return TokenLayout(
             self.config.use_cls_token, (height // stride, width // stride), self.config.num_register_tokens
@@ -111,21 +112,19 @@ class Embedding(nn.Module):
 
     def forward(self, pixels: Pixels, interpolate_positions: bool = False) -> Tokens:
         layout = self._checked_layout(pixels, interpolate_positions)
-        # As for any model of transformers: whatever the precision of the weights, processors make single precision.
+        # As for any model of transformers: processors make single precision, whatever the precision of the weights.
         pixels = pixels.to(self.positions.dtype) if pixels.is_floating_point() else pixels
         tokens = self.tokenizer(pixels).flatten(2).transpose(1, 2)
         # Under autocast the tokens come in half precision; the state of the trajectory must not.
         tokens = tokens.to(self.positions.dtype)
         parts = [part for part in (self.cls_token, tokens, self.register_tokens) if part is not None]
         x = torch.cat([part.expand(tokens.shape[0], -1, -1) for part in parts], dim=1)
-        positions = self._positions(layout)
+        positions = self.positions if layout.grid == self.own_grid else self._interpolated(layout)
         return self.dropout(x + F.pad(positions, (0, 0, 0, x.shape[1] - positions.shape[1])))
 
-    def _positions(self, layout: TokenLayout) -> Tensor:
-        """Learned positions, those of the patches interpolated when the grid is not the one they were learned on."""
+    def _interpolated(self, layout: TokenLayout) -> Tensor:
+        """Learned positions, those of the patches interpolated from the grid they were learned on."""
         own = self.layout(self.config.image_size, self.config.image_size)
-        if layout.grid == own.grid:
-            return self.positions
         before, after = self.positions[:, own.cls], self.positions[:, own.registers]
         patches = stretched(self.positions[:, own.patches], own.grid, layout.grid)
         return torch.cat([before, patches, after], dim=1)

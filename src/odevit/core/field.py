@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from odevit.core.attention import ATTENTIONS, Attention, Positions, Rotation
-from odevit.core.base import AttentionHook, Component, Dynamics, Field
-from odevit.core.layers import NORMS, Mlp, TimeAddition, TimeModulation
+from odevit.core.base import AttentionHook, Dynamics, Field
+from odevit.core.layers import NORMS, TIME_INPUTS, Mlp
 from odevit.tokens import AttentionMap, Tokens, gather_tokens
 
 TIME_ADDED = "add"
@@ -117,9 +118,10 @@ class VectorField(Field):
         """
         anchor = x0 if token_indices is None else gather_tokens(x0, token_indices)
         components = {}
-        for name, branch in self.branches():
-            masks = branch.draw_masks(anchor, branch.rotation(x0, token_indices), token_mask)
-            components[name] = branch.component(masks)
+        for name, module in self.components.items():
+            branch = cast(Branch, module)
+            masks = branch.draw_masks(anchor, x0, token_indices, token_mask)
+            components[name] = partial(_with_masks, branch, masks) if masks else branch
         dynamics = Dynamics(components, anchor=anchor, leak=self.leak)
         return dynamics if self.fade is None else self.fade(dynamics)
 
@@ -157,8 +159,8 @@ class Branch(nn.Module):
         self.norm = NORMS[norm](dim)
         self.body = body
         added = time_conditioned == TIME_ADDED
-        self.time_added = TimeAddition(dim) if added else None
-        self.time = TimeModulation(dim) if time_conditioned and not added else None
+        self.time_added = TIME_INPUTS["add"](dim) if added else None
+        self.time = TIME_INPUTS["modulate"](dim) if time_conditioned and not added else None
         scale = None if residual_scale is None else torch.full((dim,), float(residual_scale))
         self.residual_scale = None if scale is None else nn.Parameter(scale)
         self.dropout = dropout
@@ -184,6 +186,11 @@ class Branch(nn.Module):
             velocity = velocity * output_mask
         return velocity
 
+    @property
+    def draws(self) -> bool:
+        """Whether a trajectory has random masks of its own."""
+        return self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0
+
     def compile(self, **options: Any) -> None:
         """Compile `forward` as a function of the branch: copies of it with other weights run what was compiled."""
         self.compiled = torch.compile(type(self)._with_maps, **options)
@@ -202,36 +209,32 @@ class Branch(nn.Module):
             cast(AttentionHook, hook)(weights)
         return velocity
 
-    @property
-    def draws(self) -> bool:
-        """Whether a trajectory has random masks of its own."""
-        return self.training and not self.dropout == self.output_dropout == self.drop_path == 0.0
-
-    def rotation(self, x: Tokens, token_indices: Tensor | None = None) -> Rotation | None:
-        """The rotary positions of such tokens, or of some of them in each sample; None where f has no positions."""
-        rotation = self.body.rotation(x) if isinstance(self.body, Attention) else None
-        if rotation is None or token_indices is None:
-            return rotation
-        # [token, channel] -> [batch, 1, k, channel]: each sample keeps other tokens, the same for all heads.
-        return rotation[0][token_indices].unsqueeze(1), rotation[1][token_indices].unsqueeze(1)
-
-    def draw_masks(self, x0: Tokens, rotation: Rotation | None = None, token_mask: Tensor | None = None) -> Masks:
-        """The masks of the trajectory that starts at `x0`, inside f and of its output, and its positions.
+    def draw_masks(
+        self, anchor: Tokens, x0: Tokens, token_indices: Tensor | None = None, token_mask: Tensor | None = None
+    ) -> Masks:
+        """The masks of one trajectory, inside f and of its output, and its positions; () if there are none.
 
         Redrawn at every evaluation, they would make the field another function at every stage of a step, and there
-        would be no equation to solve.
+        would be no equation to solve. `anchor` are the tokens of the trajectory, those at `token_indices` of `x0`.
         """
-        keys = token_mask[:, None, None] if token_mask is not None and isinstance(self.body, Attention) else None
-        if self.draws:
-            mask = draw_mask(self.dropout, self.body.mask_shape(x0), x0) if keys is None else keys
-            path = draw_mask(self.drop_path, (len(x0), 1, 1), x0)
-            output = draw_mask(self.output_dropout, x0.shape, x0)
+        keys = rotation = None
+        if isinstance(self.body, Attention):
+            keys = None if token_mask is None else token_mask[:, None, None]
+            rotation = self.body.rotation(x0)
+        if rotation is not None and token_indices is not None:
+            # [token, channel] -> [batch, 1, k, channel]: each sample keeps other tokens, the same for all heads.
+            rotation = rotation[0][token_indices].unsqueeze(1), rotation[1][token_indices].unsqueeze(1)
+        if self.training and (self.dropout or self.output_dropout or self.drop_path):
+            mask = draw_mask(self.dropout, self.body.mask_shape(anchor), anchor) if keys is None else keys
+            path = draw_mask(self.drop_path, (len(anchor), 1, 1), anchor)
+            output = draw_mask(self.output_dropout, anchor.shape, anchor)
             return mask, output if path is None else path if output is None else path * output, rotation
         return () if rotation is None and keys is None else (keys, None, rotation)
 
-    def component(self, masks: Masks) -> Component:
-        """This branch along the trajectory that has these masks."""
-        return (lambda x, t, hook: self(x, t, hook, *masks)) if masks else self
+
+def _with_masks(branch: Branch, masks: Masks, x: Tokens, t: float, hook: AttentionHook | None) -> Tokens:
+    """The component of a trajectory that has these masks."""
+    return branch(x, t, hook, *masks)
 
 
 def draw_mask(probability: float, shape: tuple[int, ...], like: Tensor) -> Tensor | None:

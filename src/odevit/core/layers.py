@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -18,6 +16,8 @@ from odevit.tokens import Tokens
 
 NORMS: Registry[Callable[[int], nn.Module]] = Registry("norm")
 ACTIVATIONS: Registry[Callable[[], nn.Module]] = Registry("activation")
+TIME_INPUTS: Registry[Callable[[int], nn.Module]] = Registry("time input")
+"""How the input of a component depends on the time, see `odevit.time_varying.conditioning`."""
 ACTIVATIONS.register("gelu")(nn.GELU)
 ACTIVATIONS.register("gelu_tanh")(partial(nn.GELU, approximate="tanh"))
 ACTIVATIONS.register("relu")(nn.ReLU)
@@ -135,44 +135,3 @@ class Mlp(nn.Module):
         """The shape of its dropout mask: the hidden units."""
         batch, tokens, _ = x.shape
         return batch, tokens, self.up_proj.out_features
-
-
-def time_features(t: float, count: int, longest: float, device: torch.device) -> Tensor:
-    """[sin(w t), cos(w t)], `count` frequencies w from 2 pi down to 2 pi / longest."""
-    # Computed here and not kept as a buffer: a buffer would have to be saved and cast.
-    exponents = torch.arange(count, device=device, dtype=torch.float32) / (count - 1)
-    angles = (2.0 * math.pi * t) * longest**-exponents
-    return torch.cat([angles.sin(), angles.cos()])
-
-
-class TimeModulation(nn.Module):
-    """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c: a norm that depends on time.
-
-    W and c start at zero: a time-conditioned field starts as an autonomous one.
-    """
-
-    features = 32
-    longest_period = 100.0
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.in_proj = nn.Linear(2 * self.features, 2 * self.features)
-        self.weight = nn.Parameter(torch.zeros(2 * dim, 2 * self.features))
-        self.bias = nn.Parameter(torch.zeros(2 * dim))
-
-    def forward(self, y: Tokens, t: float) -> Tokens:
-        times = time_features(t, self.features, self.longest_period, y.device).to(y.dtype)
-        scale, shift = F.linear(F.silu(self.in_proj(times)), self.weight, self.bias).chunk(2)
-        return y * (1.0 + scale) + shift
-
-
-class TimeAddition(nn.Module):
-    """x + t e: the time as a direction among the channels (Zhong et al. 2022). e starts at zero."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.direction = nn.Parameter(torch.zeros(dim))
-
-    def forward(self, x: Tokens, t: float) -> Tokens:
-        # A product, not `alpha=t`: torch's compiler would compile again for every value of t.
-        return x + t * self.direction

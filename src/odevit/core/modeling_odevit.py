@@ -3,26 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import initialization as hf_init
+from transformers.utils import ModelOutput
 
 from odevit.core.base import HOOKS, Depth, Field, Request, Solver
-from odevit.core.builder import make_depth
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.embedding import Embedding, Tokenizer
 from odevit.core.field import Branch
 from odevit.core.image_model import ImageModel
-from odevit.core.layers import NORMS, CenterNorm, Projection, TimeModulation, spectral_
-from odevit.core.output import OdeViTImageClassifierOutput, OdeViTModelOutput, with_trajectory
+from odevit.core.layers import NORMS, TIME_INPUTS, CenterNorm, Projection, spectral_
+from odevit.core.ode_depth import make_depth
 from odevit.core.pooling import POOLINGS
 from odevit.core.pretrained_model import OdePreTrainedModel
-from odevit.core.solution import SaveAt, check_solution
+from odevit.core.solution import SaveAt, Solution, Stats, check_solution
 from odevit.core.solver_config import SolverConfig
-from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
+from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
+
+
+@dataclass
+class TrajectoryOutput(ModelOutput):
+    """An output whose entries are tensors, with `trajectory`, the `Solution`, and `stats`, its cost, as attributes.
+
+    They are attributes because code that takes an output apart (pipelines, exporters, the Trainer, DataParallel) only
+    knows tensors and tuples of tensors. An output that is rebuilt from its entries, as Accelerate does in mixed
+    precision, loses them: then both are None.
+    """
+
+    trajectory: ClassVar[Solution | None] = None
+    stats: ClassVar[Stats | None] = None
+
+
+@dataclass
+class OdeViTModelOutput(TrajectoryOutput):
+    """x(T) after the final norm and one vector per image.
+
+    If asked for, hidden states are x at every step, attentions one map for each evaluation of the field, and penalties
+    the value of each.
+    """
+
+    last_hidden_state: Tokens | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tokens, ...] | None = None
+    attentions: tuple[AttentionMap, ...] | None = None
+    penalties: dict[str, Tensor] | None = None
+
+
+@dataclass
+class OdeViTImageClassifierOutput(TrajectoryOutput):
+    """`loss` (with labels) and `logits`, with the encoder's outputs."""
+
+    loss: Tensor | None = None
+    logits: Logits | None = None
+    hidden_states: tuple[Tokens, ...] | None = None
+    attentions: tuple[AttentionMap, ...] | None = None
+    penalties: dict[str, Tensor] | None = None
+
+
+def with_trajectory(output: Any, solution: Solution) -> Any:
+    """An output of any class with the attributes `trajectory` and `stats`."""
+    output.trajectory, output.stats = solution, solution.stats
+    return output
 
 
 class OdeViTPreTrainedModel(OdePreTrainedModel):
@@ -63,8 +109,8 @@ class OdeViTPreTrainedModel(OdePreTrainedModel):
             hf_init.kaiming_normal_(module.weight, nonlinearity="relu")
         elif isinstance(module, CenterNorm | nn.LayerNorm | nn.RMSNorm):
             hf_init.ones_(module.weight)
-        elif isinstance(module, TimeModulation):
-            hf_init.zeros_(module.weight)
+        elif isinstance(module, TIME_INPUTS["modulate"]):  # type: ignore[arg-type]
+            hf_init.zeros_(cast(Tensor, module.weight))
         elif isinstance(module, Branch) and module.residual_scale is not None:
             hf_init.constant_(module.residual_scale, float(self.config.residual_scale or 0.0))
         elif isinstance(module, Embedding):
@@ -155,18 +201,20 @@ class OdeViTModel(OdeViTPreTrainedModel):
             readout = current.get("readout", readout)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_maps = self.config.output_attentions if output_attentions is None else output_attentions
-        keep = SaveAt.parse(save).also(states=bool(wants_states), attentions=bool(wants_maps))
-        chosen = self.depth.as_depth(depth)
-        solver_config = chosen.resolve(solver, steps, horizon) if solver_config is None else solver_config
+        if wants_states or wants_maps:
+            save = SaveAt.parse(save).also(states=bool(wants_states), attentions=bool(wants_maps))
+        chosen = self.depth if depth is None else self.depth.as_depth(depth)
+        if solver_config is None and not (solver is None and steps is None and horizon is None):
+            solver_config = chosen.resolve(solver, steps, horizon)
         x0 = self.embedding(pixel_values, interpolate_pos_encoding)
-        solution = chosen(x0, Request(solver_config, depth, keep, penalties, adjoint, stop, readout))
+        solution = chosen(x0, Request(solver_config, depth, save, penalties, adjoint, stop, readout))
         check_solution(solution, pixel_values, on_failure or self.config.on_failure, self.training)
-        hidden, pooled = self.readout(solution.state, self.layout(*pixel_values.shape[2:]))
+        hidden, pooled = self.readout(solution.state, self.embedding.layout(*pixel_values.shape[2:]))
         output = OdeViTModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
             hidden_states=solution.states if wants_states else None,
-            attentions=solution.attentions if keep.attentions else None,
+            attentions=solution.attentions or None,
             penalties=dict(solution.penalties) or None,
         )
         return with_trajectory(output, solution) if return_dict is None or return_dict else output.to_tuple()
@@ -178,7 +226,7 @@ class OdeViTModel(OdeViTPreTrainedModel):
     def readout(self, state: Tokens, layout: TokenLayout | None = None) -> tuple[Tokens, Tensor]:
         """norm(x) and its pooled vector, for a state anywhere on a trajectory."""
         hidden = self.norm(state)
-        return hidden, self.pooling(hidden, layout or self.layout())
+        return hidden, self.pooling(hidden, self.layout() if layout is None else layout)
 
 
 class OdeViTForImageClassification(OdeViTPreTrainedModel, ImageModel):

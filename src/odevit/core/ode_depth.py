@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from odevit.core.base import DEFAULT, DEPTHS, Depth, Field, Request
+from odevit.core.base import DEFAULT, DEPTHS, FIELDS, Depth, Field, FixedStepSolver, Request
 from odevit.core.solution import Solution
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
-from odevit.tokens import Tokens
+from odevit.tokens import TokenLayout, Tokens
 
 
 @DEPTHS.register("ode")
@@ -31,14 +32,15 @@ class OdeDepth(Depth):
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         config = request.solver_config or self.solver_config
+        solver = config.method
         solution = solve(
             self.field,
             x0,
-            solver=config.solver,
+            solver=solver,
             steps=config.steps,
             t1=float(config.horizon),
             grid=config.grid,
-            checkpoint=self.recompute if config.is_fixed else False,
+            checkpoint=self.recompute if isinstance(solver, FixedStepSolver) else False,
             **request.options,
         )
         return replace(solution, solver_config=config)
@@ -53,3 +55,17 @@ class OdeDepth(Depth):
             f"the solver {solver_config.name!r} chooses its steps while it runs and has no fixed graph to export; "
             "pass a fixed-step one, for example solver='rk4', steps=24"
         )
+
+
+def make_depth(config: Any, layout: TokenLayout | None = None) -> Depth:
+    """The depth that a configuration describes, with its field or fields."""
+    make = DEPTHS[config.depth]
+    depth = make(lambda: make_field(config, layout), config.solver_config, **(config.depth_options or {}))
+    if layout is not None:
+        depth.set_layout(layout)
+    return depth
+
+
+def make_field(config: Any, layout: TokenLayout | None = None) -> Field:
+    """The field that a configuration describes. Only rotary positions need the layout."""
+    return next(kind for kind in FIELDS.values() if kind.matches(config)).make(config, layout)

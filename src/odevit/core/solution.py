@@ -154,7 +154,9 @@ def check_solution(solution: Solution, pixels: Pixels, on_failure: str | None, t
     """
     if on_failure not in (None, *FAILURES):
         raise ValueError(f"on_failure={on_failure!r}; expected one of {', '.join(map(repr, FAILURES))}, or None")
-    if on_failure == "ignore" or (solution.failure is None and not has_values(solution.state)) or solution.ok:
+    if on_failure == "ignore" or (solution.failure is None and not has_values(solution.state)):
+        return
+    if solution.failure is None and bool(torch.isfinite(solution.state).all()):
         return
     bad = ~torch.isfinite(pixels).flatten(1).all(dim=1)
     if has_values(pixels) and bad.any():

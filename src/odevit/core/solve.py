@@ -17,7 +17,7 @@ from torch import Tensor
 
 from odevit.core.base import Dynamics, Field, FixedStepSolver, History, Solver
 from odevit.core.solution import SaveAt, Solution, Stats
-from odevit.core.solver_config import Grid, edges, grid_problem, lengths, make_solver
+from odevit.core.solver_config import Grid, edges, grid_problem, make_solver
 from odevit.errors import ConfigError, integer
 from odevit.registry import Registry
 from odevit.tokens import Logits
@@ -75,12 +75,15 @@ def integrate(
 
 def plan_steps(solver: FixedStepSolver, dynamics: Dynamics, times: Sequence[float], grid: Grid) -> list[PlannedStep]:
     """The steps between `times`. A multistep solver restarts at the first and wherever the velocity has a kink."""
+    lengths = [late - early for early, late in pairwise(times)]
+    if grid == "uniform":  # equal to the last bit
+        lengths = [(times[-1] - times[0]) / len(lengths)] * len(lengths)
     middles = [(early + late) / 2 for early, late in pairwise(times)]
     kinks = [True, *(solver.restart > 0 and dynamics.has_kink(a, b) for a, b in pairwise(middles))]
     cost = solver.evaluations(len(dynamics.components))
     return [
         PlannedStep(n, t, h, kinks[n], 0 if dynamics.is_static(t, times[n + 1]) else cost + solver.restart * kinks[n])
-        for n, (t, h) in enumerate(zip(times, lengths(grid, times), strict=False))
+        for n, (t, h) in enumerate(zip(times, lengths, strict=False))
     ]
 
 
@@ -158,13 +161,17 @@ def solve(
         readout: states to logits, for a `stop` that looks at them.
     """
     method = make_solver(solver)
-    fixed, keep = isinstance(method, FixedStepSolver), SaveAt.parse(save)
+    fixed = isinstance(method, FixedStepSolver)
     driver: Driver | None = None
-    if adjoint or stop is not None or not fixed or checkpoint or penalties or keep != SaveAt():
+    if adjoint or stop is not None or not fixed or checkpoint or penalties or save is not None:
         name = "early_exit" if stop is not None else "adjoint" if adjoint else "recording" if fixed else "adaptive"
-        driver = DRIVERS[name](keep, dict(penalties or {}), checkpoint, adjoint=adjoint, stop=stop, readout=readout)
-    problems = [] if steps is None else integer(1).problem("steps", steps)
-    problems += [] if (wrong := grid_problem(grid)) is None else [wrong]
+        driver = DRIVERS[name](
+            SaveAt.parse(save), dict(penalties or {}), checkpoint, adjoint=adjoint, stop=stop, readout=readout
+        )
+    valid = steps is None or (isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1)
+    problems = [] if valid else integer(1).problem("steps", steps)
+    if grid != "uniform" and (wrong := grid_problem(grid)):
+        problems.append(wrong)
     if fixed and steps is None:
         problems.append(f"{type(method).__name__} makes fixed steps and needs to know how many; pass steps=12, say")
     if not (abs(t0) < math.inf and abs(t1) < math.inf) or t0 == t1:  # math.isfinite does not trace a symbolic time
@@ -178,7 +185,7 @@ def solve(
     if driver is not None:
         return driver.run(problem)
     assert isinstance(method, FixedStepSolver)  # others have a driver
-    dynamics = problem.start()
+    dynamics = dynamics_of(field, x0)
     plan = plan_steps(method, dynamics, problem.times, grid)
     state, _, _ = integrate(method, dynamics, x0, plan)
     return Solution(state, t1, Stats(nfe=sum(step.nfe for step in plan), steps=len(plan)))

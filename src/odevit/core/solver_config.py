@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from odevit.core.base import SOLVERS, FixedStepSolver, Solver
+from odevit.core.base import HOOKS, SOLVERS, FixedStepSolver, Solver
 from odevit.errors import DURATION, ConfigError, integer, validate
-from odevit.registry import Registry
 
 MOST_STEPS = 10_000
 """The most steps that a model, a recipe or a command accepts, a thousand times what models are trained with.
@@ -18,16 +14,7 @@ MOST_STEPS = 10_000
 With one zero too many a program would seem to hang. `solve` itself has no limit.
 """
 Grid = str | tuple[float, ...]
-"""g: a name, "geometric:10", or shares of the horizon from 0 to 1, linearly interpolated."""
-GRIDS: Registry[Callable[[float, float], float]] = Registry("grid")
-"""g(u, ratio), increasing from g(0) = 0 to g(1) = 1."""
-RATIO = 10.0
-
-
-@GRIDS.register("uniform")
-def uniform(u: float, ratio: float = 1.0) -> float:
-    """g(u) = u."""
-    return u
+"""g: "uniform", "geometric:10", or shares of the horizon from 0 to 1, see `odevit.solvers.grids`."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +27,15 @@ class SolverConfig:
         solver: a name (see `SOLVERS`) or a solver object.
         steps: N, at most `MOST_STEPS`. For an adaptive solver, into how many parts `save` divides the horizon.
         horizon: T, the length of the trajectory.
-        grid: where the steps are: t_n = T g(n / N), see `GRIDS`.
+        grid: where the steps are: t_n = T g(n / N), see `odevit.solvers.grids`.
     """
 
     solver: str | Solver
     steps: int
     horizon: float
     grid: Grid = "uniform"
+    method: Solver = field(init=False, repr=False, compare=False)
+    """The solver as an object."""
 
     def __post_init__(self) -> None:
         problems = validate(self, {"steps": integer(1, MOST_STEPS), "horizon": DURATION})
@@ -56,6 +45,7 @@ class SolverConfig:
             problems.append(problem)
         if problems:
             raise ConfigError("SolverConfig", problems)
+        object.__setattr__(self, "method", make_solver(self.solver))
 
     @property
     def step(self) -> float:
@@ -66,10 +56,6 @@ class SolverConfig:
     def edges(self) -> list[float]:
         """The times between which its steps lie, from 0 to T."""
         return edges(self.grid, self.steps, 0.0, float(self.horizon))
-
-    @property
-    def method(self) -> Solver:
-        return make_solver(self.solver)
 
     @property
     def name(self) -> str:
@@ -115,43 +101,10 @@ def edges(grid: Grid, steps: int, t0: float, t1: float) -> list[float]:
     """t_n = t0 + (t1 - t0) g(n / N), n = 0, ..., N; they begin at t0 and end at t1 exactly."""
     if grid == "uniform":
         return [t0 + (t1 - t0) * n / steps for n in range(steps + 1)]
-    return [t0, *(t0 + (t1 - t0) * _share(grid, n / steps) for n in range(1, steps)), t1]
-
-
-def lengths(grid: Grid, times: Sequence[float]) -> list[float]:
-    """t_{n+1} - t_n; those of a uniform grid are equal to the last bit."""
-    if grid == "uniform":
-        return [(times[-1] - times[0]) / (len(times) - 1)] * (len(times) - 1)
-    return [late - early for early, late in pairwise(times)]
+    shares = HOOKS["grid_shares"](grid, steps)
+    return [t0, *(t0 + (t1 - t0) * share for share in shares[1:-1]), t1]
 
 
 def grid_problem(grid: object) -> str | None:
     """What is wrong with a grid, as a sentence; None when nothing is."""
-    expected = "expected 'uniform', 'geometric', 'geometric:RATIO' with a ratio > 0, or shares from 0 to 1, increasing"
-    if isinstance(grid, str):
-        name, colon, ratio = grid.partition(":")
-        if problem := GRIDS.problem(name):
-            return problem
-        return None if not colon or _ratio(ratio) is not None else f"grid={grid!r}; {expected}"
-    shares = list(grid) if isinstance(grid, list | tuple) else []
-    numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
-    rising = numbers and len(shares) >= 2 and all(early < late for early, late in pairwise(shares))
-    return None if rising and shares[0] == 0 and shares[-1] == 1 else f"grid={grid!r}; {expected}"
-
-
-def _share(grid: Grid, u: float) -> float:
-    """g(u)."""
-    if isinstance(grid, str):
-        name, _, ratio = grid.partition(":")
-        return GRIDS[name](u, _ratio(ratio) or RATIO)
-    position = u * (len(grid) - 1)
-    k = min(int(position), len(grid) - 2)
-    return grid[k] + (position - k) * (grid[k + 1] - grid[k])
-
-
-def _ratio(text: str) -> float | None:
-    try:
-        ratio = float(text)
-    except ValueError:
-        return None
-    return ratio if 0 < ratio < math.inf else None
+    return None if grid == "uniform" else HOOKS["grid_problem"](grid)

@@ -8,6 +8,7 @@ from odevit.solvers.anderson import anderson as anderson
 from odevit.solvers.broyden import broyden as broyden
 from odevit.solvers.early_exit import STOPS as STOPS
 from odevit.solvers.early_exit import Stop as Stop
+from odevit.solvers.exponential_heun import ExponentialHeun as ExponentialHeun
 from odevit.solvers.fixed_point import SEARCHES as SEARCHES
 from odevit.solvers.grids import geometric as geometric
 from odevit.solvers.multistep import AdamsBashforth2 as AdamsBashforth2

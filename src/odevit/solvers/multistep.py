@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver, History
-from odevit.core.exponential import phi
+from odevit.solvers.exponential_heun import phi
 
 
 def adams_weights(nodes: Sequence[float], h: float, z: float = 0.0) -> list[float]:

@@ -15,6 +15,7 @@ from odevit.core.configuration import FINEST, WIDEST, OdeConfig
 from odevit.core.field import VectorField
 from odevit.core.solver_config import MOST_STEPS
 from odevit.errors import MAX_TIME, ConfigError, Expected, integer, real, unknown_name
+from odevit.hf.config_rules import EQUATION_CHOICES, EQUATION_RULES, equation_problems, head_problems
 from odevit.hf.processor import PixelStatistics
 from odevit.surgery.block_adapter import block_spec
 from odevit.surgery.vit_spec import VitSpec
@@ -88,12 +89,12 @@ class OdeStudentConfig(OdeConfig):
     image_std: list[float] | None = None
 
     choices: ClassVar[dict[str, Collection[str]]] = {
-        **OdeConfig.choices,
+        **EQUATION_CHOICES,
         "init": ("auto", "inherit", "spectral", "average"),
     }
     inherited: ClassVar[tuple[str, ...]] = INHERITED
     rules: ClassVar[dict[str, Expected]] = {
-        **OdeConfig.rules,
+        **EQUATION_RULES,
         "steps": integer(1, MOST_STEPS, optional=True),
         "mlp_ratio": real(above=0, maximum=1024, optional=True),
         "hidden_size": integer(2, WIDEST, optional=True),
@@ -210,8 +211,8 @@ class OdeStudentConfig(OdeConfig):
         return None if vectors is None else int(vectors)
 
     def problems(self) -> list[str]:
-        problems = super().problems()
+        problems = equation_problems(self, self.choices, self.rules, self.inherited)
         if self.depth in DEPTHS and not DEPTHS[self.depth].has_trajectory:
             able = ", ".join(repr(name) for name, kind in DEPTHS.items() if kind.has_trajectory)
             problems.append(f"depth={self.depth!r}; a student follows its teacher along a trajectory, expected {able}")
-        return problems or self.head_problems()
+        return problems or head_problems(self)

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.core.base import DEFAULT, Depth, Request
-from odevit.core.builder import make_depth
 from odevit.core.embedding import stretched
 from odevit.core.field import VectorField
+from odevit.core.ode_depth import make_depth
 from odevit.core.solution import Solution
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.time_varying.knots import KnottedField

@@ -16,7 +16,7 @@ from transformers.utils import ModelOutput
 from odevit.core.base import Depth, Solver
 from odevit.core.field import VectorField
 from odevit.core.image_model import ImageModel
-from odevit.core.output import OdeViTImageClassifierOutput, with_trajectory
+from odevit.core.modeling_odevit import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.pretrained_model import OdePreTrainedModel
 from odevit.core.solution import SaveAt, Solution, Stats, check_solution
 from odevit.core.solver_config import SolverConfig

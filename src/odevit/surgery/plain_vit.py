@@ -19,7 +19,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from odevit.core import modeling_odevit
 from odevit.core.base import DEFAULT, Depth, Request, Solver, refuse
 from odevit.core.image_model import ImageModel
-from odevit.core.output import OdeViTImageClassifierOutput, with_trajectory
+from odevit.core.modeling_odevit import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import shortened

@@ -10,12 +10,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from odevit.core.builder import make_vector_field
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.surgery.block_adapter import block_spec, weights_of
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.vit_spec import VitSpec, zero_image
+from odevit.time_varying.builder import make_vector_field
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knot_schedule import KnotSchedule
 from odevit.time_varying.knots import KnottedField

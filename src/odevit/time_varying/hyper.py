@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from odevit.core.field import VectorField
-from odevit.core.layers import time_features
+from odevit.time_varying.conditioning import time_features
 from odevit.time_varying.flat_weights import named_weights
 from odevit.time_varying.knot_schedule import Between, KnotSchedule
 from odevit.time_varying.knots import KnottedField

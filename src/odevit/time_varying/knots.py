@@ -70,7 +70,7 @@ class KnottedField(Field):
         return self._blended(t, None)
 
     def dynamics(self, x0: Tokens) -> Dynamics:
-        masks = {name: branch.draw_masks(x0, branch.rotation(x0)) for name, branch in self._knot(0).branches()}
+        masks = {name: branch.draw_masks(x0, x0) for name, branch in self._knot(0).branches()}
         cache, flat = self._current_cache(), self._flat_knots()
 
         def components_for(middle: float | None) -> dict[str, Component]:
