@@ -28,11 +28,12 @@ class OdeDepth(Depth):
     def __init__(self, make_field: Callable[[], Field], solver_config: SolverConfig) -> None:
         super().__init__(make_field, solver_config)
         self.field = make_field()
-        self.fixed_graph = solver_config.is_fixed  # others choose their steps by what they see
+        self.fixed_graph = solver_config.is_fixed  # adaptive solvers choose their steps by the data
+        self._own = solver_config, solver_config.method
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         config = request.solver_config or self.solver_config
-        solver = config.method
+        solver = self._own[1] if config is self._own[0] else config.method
         solution = solve(
             self.field,
             x0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from odevit.core.base import HOOKS, SOLVERS, FixedStepSolver, Solver
@@ -34,8 +34,6 @@ class SolverConfig:
     steps: int
     horizon: float
     grid: Grid = "uniform"
-    method: Solver = field(init=False, repr=False, compare=False)
-    """The solver as an object."""
 
     def __post_init__(self) -> None:
         problems = validate(self, {"steps": integer(1, MOST_STEPS), "horizon": DURATION})
@@ -45,7 +43,6 @@ class SolverConfig:
             problems.append(problem)
         if problems:
             raise ConfigError("SolverConfig", problems)
-        object.__setattr__(self, "method", make_solver(self.solver))
 
     @property
     def step(self) -> float:
@@ -56,6 +53,11 @@ class SolverConfig:
     def edges(self) -> list[float]:
         """The times between which its steps lie, from 0 to T."""
         return edges(self.grid, self.steps, 0.0, float(self.horizon))
+
+    @property
+    def method(self) -> Solver:
+        """The solver as an object."""
+        return make_solver(self.solver)
 
     @property
     def name(self) -> str:
