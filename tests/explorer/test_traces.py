@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from odevit.cli.commands import predict
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
 from odevit import Teacher, get_ode_model, load
 from odevit.analysis.attention import AttentionPath, attention_over_time
+from odevit.cli.commands import predict
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.teacher import attention_over_layers
 from odevit.explorer.catalog import logit_lens
