@@ -50,7 +50,7 @@ def test_forced_stretches_begin_with_the_learned_registers():
     own = encoder.registers.expand(2, -1, -1)
     anchor, start = torch.cat([layers[0], own], dim=1), torch.cat([layers[1], own], dim=1)
     end = solve(encoder.field.dynamics(anchor), start, solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
+    stretches = network._teacher_forced_states(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     torch.testing.assert_close(stretches[1], end[:, :17])
     network(pixels).loss.backward()
     assert encoder.registers.grad.abs().sum() > 0

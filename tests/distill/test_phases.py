@@ -90,8 +90,8 @@ def test_a_walk_is_measured_by_the_variance_of_the_teachers_states():
 )
 def test_a_way_meets_a_layer_only_where_a_step_ends_at_its_time(solver_config, met):
     network = made(steps=12, layers=12)
-    assert network.meetings(solver_config) == met
-    assert list(network.meetings(solver_config)) == sorted(met)
+    assert network.matched_layers(solver_config) == met
+    assert list(network.matched_layers(solver_config)) == sorted(met)
 
 
 def test_beyond_the_horizon_the_target_stays_the_last_state():

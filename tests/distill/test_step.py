@@ -99,7 +99,7 @@ def test_a_compiled_error_is_the_same_error(scale):
     gradients = []
     for compiled in (False, True):
         if compiled:
-            step.compile_error(backend="aot_eager")
+            step.compile_layer_error(backend="aot_eager")
         step.zero_grad()
         step(pixels).loss.backward()
         gradients.append([weight.grad.clone() for weight in step.student.field.parameters()])
@@ -111,7 +111,7 @@ def test_forced_stretches_start_at_the_teachers_states():
     network, images = made(DistillObjective(logits=0.0, teacher_forcing=0.5)), tiny_images()
     layers = network.teacher.states(images)
     dynamics = network.student.field.dynamics(layers[0])
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
+    stretches = network._teacher_forced_states(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     expected = solve(dynamics, layers[1], solver="lie_trotter", steps=2, t0=1.0, t1=2.0).state
     torch.testing.assert_close(stretches[1], expected)
     teacher_forcing = network(images).loss
@@ -135,7 +135,9 @@ def test_forced_stretches_join_to_the_whole_way():
     network, images = rotary(), photographs()
     path = network.student.states(images).states
     h0 = network.student.tokens(images)
-    stretches = network._forced((h0, path[2], path[4], path[6]), {2: 1, 4: 2, 6: 3}, network.student.solver_config)
+    stretches = network._teacher_forced_states(
+        (h0, path[2], path[4], path[6]), {2: 1, 4: 2, 6: 3}, network.student.solver_config
+    )
     torch.testing.assert_close(stretches, [path[2], path[4], path[6]])
 
 
@@ -150,7 +152,7 @@ def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
         encoder.decode_tokens(solve(dynamics, z, solver="lie_trotter", steps=2, t0=float(n), t1=n + 1.0).state)
         for n, z in enumerate(starts)
     ]
-    stretches = network._forced(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
+    stretches = network._teacher_forced_states(layers, {2: 1, 4: 2, 6: 3}, network.student.solver_config)
     torch.testing.assert_close(stretches, expected)
     stretches[1].sum().backward()
     assert encoder.positions.grad.abs().sum() > 0, "the leak still pulls to x(0), which has them"

@@ -114,7 +114,7 @@ class DistillTask(StudentTask):
             self.callbacks.append(BoundStopping(self.network, images, recipe.stopping, self.folder))
         if recipe.train.compile is True:
             teacher.compile_blocks()
-            self.network.compile_error()
+            self.network.compile_layer_error()
         if self.process.is_main:
             self.alignment.save(self.folder.register("alignment.json"))
             student.print_summary()
@@ -133,12 +133,12 @@ class DistillTask(StudentTask):
             ways = sampler.configs if sampler else [own]
             with with_key_prefix(key, vars(self.recipe.objective)):
                 for solver_config in ways:
-                    self.network.meetings(solver_config)
+                    self.network.matched_layers(solver_config)
                 self.network(**two, solver_config=ways[0])
             goal = self.network.objective
             mentioned = goal.path == "all" and goal.match == "exact" and self.process.is_main
-            if mentioned and len(self.network.meetings(own)) == 1 < layers:
-                evenly = len(self.network.meetings(own.replace(steps=layers))) == layers
+            if mentioned and len(self.network.matched_layers(own)) == 1 < layers:
+                evenly = len(self.network.matched_layers(own.replace(steps=layers))) == layers
                 remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.match=nearest"
                 print(
                     f"{key}.match=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
