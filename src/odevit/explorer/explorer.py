@@ -20,7 +20,7 @@ from odevit.analysis.perturbation import Divergence, perturb_patch
 from odevit.core.base import SOLVERS
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import ConfigError, integer, real
+from odevit.errors import ConfigError
 from odevit.explorer.catalog import LoadedModel, ModelCatalog
 from odevit.explorer.charts import draw_divergence, draw_path, draw_probabilities
 from odevit.explorer.drawings import DRAWINGS
@@ -35,7 +35,7 @@ from odevit.explorer.serialize import (
 )
 from odevit.explorer.traces import HORIZONS, Trace, trace
 from odevit.explorer.uploads import from_data_url, to_data_url
-from odevit.explorer.url_state import HORIZON_LIMIT, STEP_LIMIT, parse_query
+from odevit.explorer.url_state import RULES, SOLVER_RULES, parse_query
 
 FILM_FRAMES = 30
 REPORTED = (ValueError, OSError, ImportError, MemoryError)
@@ -167,15 +167,9 @@ def trace_requested(loaded: LoadedModel, image: Image.Image, name: str, request:
 
 def requested_solver(model: ImageModel, request: Json) -> SolverConfig:
     """The model's own solver config with the settings that a request names, within the limits of the page."""
-    given = {name: request.get(name) or None for name in ("solver", "steps", "horizon")}
-    problems = [
-        *integer(1, STEP_LIMIT, optional=True).problem("steps", given["steps"]),
-        *real(above=0, maximum=HORIZON_LIMIT, optional=True).problem("horizon", given["horizon"]),
-    ]
-    if given["solver"] is not None and (problem := SOLVERS.problem(str(given["solver"]))):
-        problems.append(problem)
-    if problems:
-        raise ConfigError("the solver config", problems)
+    given = {name: request[name] for name in SOLVER_RULES if request.get(name)}
+    if problems := [problem for name in given for problem in SOLVER_RULES[name][1].problem(name, given[name])]:
+        raise ConfigError("the request", problems)
     return model.solver_config.replace(**given)
 
 
@@ -191,7 +185,7 @@ def perturb_requested(model: ImageModel, image: Image.Image, request: Json) -> D
 def requested_mass(request: Json) -> float:
     """The share of the attention to outline."""
     mass = request.get("mass", 0.6)
-    if problems := real(above=0, maximum=1).problem("mass", mass):
+    if problems := RULES["mass"][1].problem("mass", mass):
         raise ConfigError("the request", problems)
     return float(mass)
 

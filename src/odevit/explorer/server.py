@@ -19,6 +19,8 @@ from odevit.explorer.explorer import Explorer
 FRONT = Path(__file__).parent / "front"
 FONTS = ["system-ui", "Segoe UI", "Roboto", "Helvetica", "Arial", "sans-serif"]
 MONOSPACE = ["ui-monospace", "Menlo", "Consolas", "monospace"]
+REQUESTS = ("options", "upload", "trace", "stability", "perturb", "film", "figures")
+"""Methods of the explorer that the page may call."""
 
 
 def serve(
@@ -71,7 +73,7 @@ def launch(explorer: Explorer, **options: Any) -> tuple[Any, str, str]:
         gr.HTML(
             html_template=(FRONT / "explorer.html").read_text(),
             js_on_load=(FRONT / "explorer.js").read_text(),
-            server_functions=[as_function(method) for method in requests_of(explorer)],
+            server_functions=[as_function(getattr(explorer, name)) for name in REQUESTS],
             apply_default_css=False,
             elem_id="explorer",
         )
@@ -87,19 +89,6 @@ def launch(explorer: Explorer, **options: Any) -> tuple[Any, str, str]:
         **options,
     )
     return launched
-
-
-def requests_of(explorer: Explorer) -> list[Callable[[Any], Any]]:
-    """The methods that the page may call."""
-    return [
-        explorer.options,
-        explorer.upload,
-        explorer.trace,
-        explorer.stability,
-        explorer.perturb,
-        explorer.film,
-        explorer.figures,
-    ]
 
 
 def as_function(method: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -46,17 +46,11 @@ class TimedPrediction:
 
 @dataclass(frozen=True)
 class TeacherTrace:
-    """The layers of a teacher, for display beside its student.
+    """The layers of a teacher, for display beside its student."""
 
-    Args:
-        attention: the mean over heads [layer, row, column].
-        readout: what the teacher's head reads of h_0, ..., h_L [layer + 1, dim].
-        starts: the time at which the student should reach each layer; the first is 0.
-    """
-
-    attention: Tensor
-    readout: Tensor
-    starts: tuple[float, ...]
+    attention: Tensor  # the mean over heads [layer, row, column]
+    readout: Tensor  # what the teacher's head reads of h_0, ..., h_L [layer + 1, dim]
+    starts: tuple[float, ...]  # the time at which the student should reach each layer; the first is 0
 
     def layer_at(self, t: float) -> int:
         """The layer, counted from 0, that corresponds to time t; after the last start, the last layer."""
@@ -65,42 +59,23 @@ class TeacherTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one model does with one image at the times t_0, ..., t_N. Films, charts and the page are made from it.
-
-    Args:
-        name: of the image.
-        image: the part of it that the model sees.
-        input_size: width and height of the model's input.
-        times: t_0, ..., t_N; for a ViT, the numbers 0, ..., L of its layers.
-        horizon: T, where the prediction is made; `times` may go beyond it.
-        attention: a_h(t_n) [time, head, row, column].
-        rollout: the attention rollout up to t_n [time, row, column].
-        query: the token, or tokens, whose attention it is, such as "CLS".
-        probabilities: of the classes [time, class].
-        speed: |dx/dt| / |x| of each step [time - 1].
-        readout: what the head reads of x(t_n), CLS or a mean of the patches, in the teacher's width [time, dim].
-        labels: names of the classes.
-        prediction: at the horizon, with `solver_config`.
-        default_prediction: with the model's own solver config; the same object if that was used.
-        solver_config: None for a ViT, which has no solver.
-        teacher: None without one.
-    """
+    """What one model does with one image at the times t_0, ..., t_N. Films, charts and the page are made from it."""
 
     name: str
-    image: Image.Image
-    input_size: tuple[int, int]
-    times: tuple[float, ...]
-    horizon: float
-    attention: Tensor
-    rollout: Tensor
-    query: str
-    probabilities: Tensor
-    speed: Tensor
-    readout: Tensor
+    image: Image.Image  # the part of it that the model sees
+    input_size: tuple[int, int]  # width and height of the model's input
+    times: tuple[float, ...]  # t_0, ..., t_N; for a ViT, the numbers 0, ..., L of its layers
+    horizon: float  # T, where the prediction is made; the times may go beyond it
+    attention: Tensor  # a_h(t_n) [time, head, row, column]
+    rollout: Tensor  # the attention rollout up to t_n [time, row, column]
+    query: str  # the token, or tokens, whose attention it is, such as "CLS"
+    probabilities: Tensor  # of the classes [time, class]
+    speed: Tensor  # |dx/dt| / |x| of each step [time - 1]
+    readout: Tensor  # what the head reads of x(t_n): CLS or a mean of the patches, in the teacher's width [time, dim]
     labels: Mapping[int, str]
-    prediction: TimedPrediction
-    default_prediction: TimedPrediction
-    solver_config: SolverConfig | None = None
+    prediction: TimedPrediction  # at the horizon, with `solver_config`
+    default_prediction: TimedPrediction  # with the model's own solver config; the same object if that was used
+    solver_config: SolverConfig | None = None  # None for a ViT, which has no solver
     teacher: TeacherTrace | None = None
 
     @cached_property

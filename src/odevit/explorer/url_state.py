@@ -17,6 +17,34 @@ MAX_LENGTH = 2000
 """Characters of a query; longer ones are ignored."""
 
 
+def one_of(names: Collection[str]) -> Expected:
+    """One of some names."""
+    return Expected("one of " + ", ".join(names), lambda value: value in names)
+
+
+SOLVER_RULES: dict[str, tuple[type, Expected]] = {
+    "solver": (str, one_of(list(SOLVERS))),
+    "steps": (int, integer(1, STEP_LIMIT)),
+    "horizon": (float, real(above=0, maximum=HORIZON_LIMIT)),
+}
+HEAD = Expected(
+    "mean, rollout or the number of a head",
+    lambda value: value in ("mean", "rollout") or (value.isascii() and value.isdigit() and 0 < int(value) < 1000),
+)
+RULES: dict[str, tuple[type, Expected]] = {
+    "picture": (str, one_of(list(DRAWINGS))),
+    **SOLVER_RULES,
+    **{f"other_{name}": rule for name, rule in SOLVER_RULES.items()},
+    "t": (float, real(minimum=0, maximum=2)),
+    "head": (str, HEAD),
+    "mass": (float, real(above=0, maximum=1)),
+    "row": (int, integer(0, 1000)),
+    "column": (int, integer(0, 1000)),
+    "kind": (str, one_of(KINDS)),
+}
+"""{key of a query: (its type, its rule)}, except the names of models, which are found at run time."""
+
+
 @dataclass(frozen=True)
 class UrlState:
     """What the page shows. None stands for the model's own setting.
@@ -53,7 +81,8 @@ def parse_query(query: str, models: Collection[str]) -> tuple[UrlState, list[str
     """The state that a query describes, and a message for each part of it that is invalid and ignored."""
     if len(query) > MAX_LENGTH:
         return UrlState(), [f"the query has {len(query):,} characters and was ignored; expected at most {MAX_LENGTH:,}"]
-    rules, state, problems = _rules(models), UrlState(), []
+    rules = RULES | {name: (str, one_of(models)) for name in ("model", "other")}
+    state, problems = UrlState(), []
     for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
         if name not in rules:
             continue  # gradio has keys of its own, such as __theme
@@ -67,31 +96,3 @@ def parse_query(query: str, models: Collection[str]) -> tuple[UrlState, list[str
         else:
             state = replace(state, **{name: value})
     return state, problems
-
-
-def _rules(models: Collection[str]) -> dict[str, tuple[type, Expected]]:
-    def one_of(names: Collection[str]) -> Expected:
-        return Expected("one of " + ", ".join(names), lambda value: value in names)
-
-    solver: dict[str, tuple[type, Expected]] = {
-        "solver": (str, one_of(list(SOLVERS))),
-        "steps": (int, integer(1, STEP_LIMIT)),
-        "horizon": (float, real(above=0, maximum=HORIZON_LIMIT)),
-    }
-    head = Expected(
-        "mean, rollout or the number of a head",
-        lambda value: value in ("mean", "rollout") or (value.isascii() and value.isdigit() and 0 < int(value) < 1000),
-    )
-    return {
-        "picture": (str, one_of(list(DRAWINGS))),
-        "model": (str, one_of(models)),
-        "other": (str, one_of(models)),
-        **solver,
-        **{f"other_{name}": rule for name, rule in solver.items()},
-        "t": (float, real(minimum=0, maximum=2)),
-        "head": (str, head),
-        "mass": (float, real(above=0, maximum=1)),
-        "row": (int, integer(0, 1000)),
-        "column": (int, integer(0, 1000)),
-        "kind": (str, one_of(KINDS)),
-    }

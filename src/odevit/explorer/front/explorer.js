@@ -323,7 +323,7 @@ function makeSide(side) {
     `linear-gradient(90deg, ${INFERNO.map((rgb) => `rgb(${rgb})`).join(", ")})`;
   const legend = html("ul", { class: "xp-legend" });
   const curves = svg("svg", { viewBox: "0 0 400 230", role: "img", "aria-label": "Class probabilities over time" });
-  const path = svg("svg", { viewBox: "0 0 400 270", role: "img", "aria-label": "Path of the state" });
+  const path = svg("svg", { viewBox: "0 0 400 270", role: "img", "aria-label": "Trajectory" });
   const distance = svg("svg", { viewBox: "0 0 400 190", role: "img", "aria-label": "Distance of the two paths over time" });
   const empty = html("p", { class: "xp-empty" }, "Click a patch of the image, or select one with the arrow keys and press Enter.");
   const kinds = html("div", { class: "xp-kinds", role: "group", "aria-label": "Kind of perturbation" });
@@ -346,7 +346,7 @@ function makeSide(side) {
     card("attention", "Attention", [map, scale], notes.map),
     card("probabilities", "Class probabilities", [legend, curves],
       html("p", {}, "Class probabilities if the integration stopped at that time. The dotted line is the horizon, where the prediction is made.")),
-    card("path", "Path of the state", [path], pathNote, notes.path),
+    card("path", "Trajectory", [path], pathNote, notes.path),
     card("divergence", "Perturb one patch", [kinds, empty, distance],
       html("p", {}, "Distance of two paths that differ in one patch at the start, relative to the norm of the state (logarithmic)."), notes.distance)));
   side.parts = { article, title, summary, map, scale, legend, curves, path, pathNote, distance, empty, kinds, notes, modelNames, cursor: null };
@@ -616,7 +616,7 @@ function drawPath(side) {
     (layers ? "Squares: the teacher's layers. " : "") + (both ? "Dashed: the perturbed path. " : "") +
     "Colours, up to the horizon: whether a small change of the state shrinks or grows there.";
   parts.notes.path.textContent = stability ? stability.text : "Measuring stability …";
-  node.setAttribute("aria-label", "Path of the state. " + (stability ? stability.text : ""));
+  node.setAttribute("aria-label", "Trajectory. " + (stability ? stability.text : ""));
 }
 
 function drawDistance(side) {
