@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -22,9 +21,7 @@ ALL_ON = Augmentation(
     flip=True,
     zoom=0.4,
     erasing=0.3,
-    randaugment_ops=2,
     affine=0.3,
-    colour=0.5,
     mixup=0.8,
     cutmix=1.0,
     mix_probability=0.7,
@@ -70,10 +67,9 @@ def test_plain_augmentation_gives_one_hot_targets() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_ranks_together_equal_one_process_bit_for_bit(world: int, repeats: int) -> None:
-    one = train(24 * world, repeats=repeats)
-    ranks = [train(24, rank=rank, world=world, repeats=repeats) for rank in range(world)]
+def test_ranks_together_equal_one_process_bit_for_bit(world: int) -> None:
+    one = train(24 * world)
+    ranks = [train(24, rank=rank, world=world) for rank in range(world)]
     for whole, *parts in zip(one, *ranks, strict=True):
         for key in ("pixel_values", "labels"):
             assert torch.equal(whole[key], torch.cat([part[key] for part in parts]))
@@ -118,14 +114,6 @@ def test_global_random_state_is_left_alone(class_folders: Callable[..., Path]) -
     data = load_data(class_folders(), resident_limit_gb=0)
     list(make_batches(data.test, 4, mean=data.mean, std=data.std, num_classes=2, workers=0))
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_repeated_copies_differ_in_augmentation_only() -> None:
-    made = train(12, augmentation=Augmentation(crop=2, flip=True, erasing=0.5, repeats=3))
-    batch = next(iter(made))
-    labels = batch["labels"].argmax(1)
-    assert torch.equal(labels[:4], labels[4:8])
-    assert not torch.equal(batch["pixel_values"][:4], batch["pixel_values"][4:8])
 
 
 def test_wrong_channels_and_prefetch_without_cuda_are_refused() -> None:
@@ -188,9 +176,7 @@ def test_prefetching_changes_nothing_on_the_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_gpu_makes_the_batches_of_the_cpu() -> None:
-    # Without RandAugment: its thresholds turn the last bit, which devices round differently, into a level.
-    smooth = replace(ALL_ON, randaugment_ops=0)
-    gpu, cpu = train(64, augmentation=smooth, device="cuda"), train(64, augmentation=smooth)
+    gpu, cpu = train(64, device="cuda"), train(64)
     for a, b in zip(gpu, cpu, strict=True):
         torch.testing.assert_close(a["labels"].cpu(), b["labels"], atol=1e-6, rtol=1e-6)
         torch.testing.assert_close(a["pixel_values"].cpu(), b["pixel_values"], atol=2e-3, rtol=0)
@@ -203,7 +189,9 @@ def test_the_host_never_waits_for_the_gpu() -> None:
     list(made)  # tables are made once
     torch.cuda.set_sync_debug_mode("error")
     try:
-        list(made)
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            torch.ones(1, device="cuda").item()  # waiting is an error in this block
+        assert len(list(made)) == len(made) > 1
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

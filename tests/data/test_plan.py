@@ -11,7 +11,7 @@ from odevit.errors import ConfigError
 
 def shown(plan: EpochSampler, epoch: int = 0) -> torch.Tensor:
     order = plan.order(epoch)
-    return torch.cat([plan.samples_at(plan.positions(b), order) for b in range(len(plan))])
+    return torch.cat([order[plan.positions(b)] for b in range(len(plan))])
 
 
 def test_an_epoch_shows_every_sample_once() -> None:
@@ -43,26 +43,6 @@ def test_ranks_together_are_one_process(world: int, drop_last: bool) -> None:
         assert torch.equal(torch.cat([plan.positions(batch) for plan in ranks]), one.positions(batch))
 
 
-def test_repeats_stand_in_one_batch_and_never_side_by_side() -> None:
-    plan = EpochSampler(96, 12, shuffle=True, repeats=3)
-    order = plan.order(0)
-    assert len(plan) == 8  # an epoch is as long as ever
-    for batch in range(len(plan)):
-        samples = plan.samples_at(plan.positions(batch), order)
-        assert torch.unique(samples, return_counts=True)[1].tolist() == [3, 3, 3, 3]
-        assert bool((samples[0::2] != samples[1::2]).all())
-    assert torch.unique(shown(plan)).numel() == 96 // 3
-
-
-def test_repeats_that_do_not_divide_the_batch_still_stay_in_it() -> None:
-    plan = EpochSampler(100, 10, shuffle=True, repeats=3)
-    batches = shown(plan).split(10)
-    seen: set[int] = set()
-    for batch in batches:
-        assert not seen & set(batch.tolist())
-        seen |= set(batch.tolist())
-
-
 def test_blocks_are_read_once() -> None:
     blocks = torch.arange(400) // 10
     order = EpochSampler(400, 16, shuffle=True).order(3, blocks=blocks)
@@ -74,8 +54,8 @@ def test_blocks_are_read_once() -> None:
 
 def test_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        EpochSampler(0, 0, rank=2, world=2, repeats=0)
-    assert len(caught.value.problems) == 4
+        EpochSampler(0, 0, rank=2, world=2)
+    assert len(caught.value.problems) == 3
 
 
 def test_dropping_everything_is_refused() -> None:

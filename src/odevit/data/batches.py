@@ -30,8 +30,7 @@ class Batches(ABC):
 
     `batch_size` counts the samples on this process, number `rank` of `world`. Without `augmentation`, for evaluation,
     labels stay integers; with it `num_classes` is the length of a soft target. `mean` and `std` are fractions of full
-    scale, one per channel, as in `DataSet`. `repeats` is the number of copies of a sample in a batch (None takes the
-    augmentation's); `indices` also names the samples of a batch, under "index".
+    scale, one per channel, as in `DataSet`. `indices` also names the samples of a batch, under "index".
     """
 
     def __init__(
@@ -49,16 +48,13 @@ class Batches(ABC):
         drop_last: bool = False,
         rank: int = 0,
         world: int = 1,
-        repeats: int | None = None,
         indices: bool = False,
     ) -> None:
         if len(mean) != images.channels or len(std) != images.channels:
             raise ValueError(
                 f"mean has {len(mean)} and std {len(std)} numbers; the images have {images.channels} channels"
             )
-        if repeats is None:
-            repeats = 1 if augmentation is None else augmentation.repeats
-        self.sampler = EpochSampler(len(images), batch_size, shuffle, drop_last, seed, rank, world, repeats)
+        self.sampler = EpochSampler(len(images), batch_size, shuffle, drop_last, seed, rank, world)
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.augmentation = augmentation
@@ -121,7 +117,7 @@ class DeviceBatches(Batches):
 
         def make(number: int) -> Batch:
             positions = self.sampler.positions(number, self.device)
-            samples = self.sampler.samples_at(positions, order)
+            samples = order[positions]
             chosen = self.images.subset(samples)
             return self._finish(chosen.pixels, chosen.labels, epoch, positions, samples)
 
@@ -170,7 +166,7 @@ class StreamBatches(Batches):
 
     def _pass(self, epoch: int, numbers: range) -> Iterator[Batch]:
         order = self.sampler.order(epoch, blocks=self.images.records.blocks)
-        chosen = [self.sampler.samples_at(self.sampler.positions(number), order) for number in numbers]
+        chosen = [order[self.sampler.positions(number)] for number in numbers]
         on_cuda = self.device.type == "cuda"
         loader: DataLoader[Any] = DataLoader(
             _WorkerErrors(self.images),

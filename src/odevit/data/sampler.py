@@ -4,12 +4,7 @@
     batch b    = positions [b G, (b + 1) G)                G = batch_size * world
     rank r     = its contiguous share of them              so the ranks together are the batch of one process
 
-Repeated augmentation (`repeats` = R > 1): a global batch holds U = ceil(G / R) different samples, position j of
-it sample j mod U, so the copies of a sample stand U positions apart in one global batch (on different ranks,
-if there are several) and neighbours, which mixing pairs, differ. An epoch keeps about N positions and hence
-shows about N / R different samples; the next epoch draws others.
-
-By hand: samplers of torch and accelerate keep a generator, and know neither repeats nor blocks.
+By hand: samplers of torch and accelerate keep a generator, and do not know blocks.
 """
 
 from __future__ import annotations
@@ -37,10 +32,9 @@ class EpochSampler:
     seed: int = 0
     rank: int = 0
     world: int = 1
-    repeats: int = 1
 
     def __post_init__(self) -> None:
-        problems = validate(self, {"batch_size": integer(1), "repeats": integer(1)})
+        problems = validate(self, {"batch_size": integer(1)})
         if self.samples < 1:
             problems.append("there are no images; expected one or more (validation=0 leaves none to validate on)")
         if not 0 <= self.rank < self.world:
@@ -88,11 +82,3 @@ class EpochSampler:
         count = min(self.global_batch, self.samples - start)
         first, end = count * self.rank // self.world, count * (self.rank + 1) // self.world
         return torch.arange(start + first, start + end, device=device)
-
-    def samples_at(self, positions: Tensor, order: Tensor) -> Tensor:
-        """The samples that stand at `positions`, int64."""
-        if self.repeats == 1:
-            return order[positions]
-        different = -(-self.global_batch // self.repeats)
-        batch, place = positions // self.global_batch, positions % self.global_batch
-        return order[(batch * different + place % different) % self.samples]

@@ -36,6 +36,8 @@ _STUDENT = {
 REMOVED: dict[str, Any] = {
     **dict.fromkeys(f"model.{key}" for key in _MODEL),
     **{f"student.{key}": value for key, value in _STUDENT.items()},
+    **{"data.augmentation.randaugment_ops": 0, "data.augmentation.randaugment_magnitude": 9.0},
+    **{"data.augmentation.colour": 0.0, "data.augmentation.repeats": 1},
     **{"data.image_size": None, "data.split_seed": 0, "features": "", "objective.seen": 1.0},
     **{f"{group}.{key}": value for group in ("train", "teacher_train") for key, value in _TRAIN.items()},
     **{f"objective.{key}": value for key, value in _TRAIN.items() if "_" in key},

@@ -19,9 +19,7 @@ ON = {
     "flip": True,
     "zoom": 0.3,
     "erasing": 0.4,
-    "randaugment_ops": 2,
     "affine": 0.4,
-    "colour": 0.4,
     "cutmix": 1.0,
     "mixup": 0.8,
     "mix_probability": 0.5,
@@ -50,8 +48,6 @@ def test_all_off_is_the_identity_with_one_hot_targets() -> None:
         (Augmentation(zoom=0.3), 1.0),
         (Augmentation(erasing=0.3), 0.3),
         (Augmentation(affine=0.3), 0.3),
-        (Augmentation(colour=0.3), 0.3),
-        (Augmentation(randaugment_ops=1), 12 / 13),
         (Augmentation(mixup=0.8, mix_probability=0.3), 0.3),
         (Augmentation(cutmix=1.0, mix_probability=0.3), 0.3),
     ],
@@ -105,14 +101,12 @@ def test_no_graph_break() -> None:
 
 def test_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        Augmentation(crop=-1, flip=1, erasing=2.0, randaugment_magnitude=31, label_smoothing=1.0, repeats=0)  # type: ignore[arg-type]
+        Augmentation(crop=-1, flip=1, erasing=2.0, label_smoothing=1.0)  # type: ignore[arg-type]
     assert [problem.partition("=")[0] for problem in caught.value.problems] == [
         "crop",
         "flip",
         "erasing",
-        "randaugment_magnitude",
         "label_smoothing",
-        "repeats",
     ]
 
 
