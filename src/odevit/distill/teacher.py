@@ -29,7 +29,6 @@ from odevit.surgery.encoder import BlockBridge, DepthBridge
 from odevit.surgery.plain_vit import BlockStack, load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit, parse_output
 from odevit.tokens import AttentionMap, Logits, Pixels, TokenLayout, Tokens
-from odevit.train.folder import read_recipe
 
 TRAIN_A_HEAD = "train a head for this data first: odevit train teacher=TEACHER head_only=true data=DATA"
 
@@ -218,6 +217,8 @@ def load_teacher(run: str | os.PathLike[str]) -> Teacher | None:
 
 def find_teacher_source(run: str | os.PathLike[str]) -> str | None:
     """The folder or hub id of the teacher that `load_teacher` would load, or None."""
+    from odevit.train.folder import read_recipe  # imports the Trainer, which takes a second
+
     folder = Path(run)
     if (folder / "teacher/config.json").is_file():
         return str(folder / "teacher")
