@@ -21,7 +21,7 @@ from odevit.distill.distillation import compose_distillation
 from odevit.distill.teacher import Teacher
 from odevit.loading import load
 from odevit.surgery.surgery import get_ode_model
-from odevit.train.compose import word
+from odevit.train.recipe_keys import word
 from odevit.train.record import device_name, versions
 from odevit.train.splits import resolve_device
 

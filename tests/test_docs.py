@@ -61,7 +61,7 @@ def test_commands_parse_and_their_recipes_compose(command):
         if name == "distill":
             compose_distillation(single)
         else:
-            compose_as(verb.recipe, {"train": "recipe"}.get(name, name), single)
+            compose_as(verb.recipe, single)
     else:
         verb.parse(words)
 

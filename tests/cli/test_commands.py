@@ -152,9 +152,9 @@ def test_group_question_mark_lists_its_files(verb, group, capsys):
         (["train", "experiments=?"], "Did you mean 'experiment'"),
         (
             ["distill", "system=vit"],
-            "there is no such choice here; expected one of model, data, train, phases",
+            "there is no such group here; expected one of model, data, train, phases",
         ),
-        (["train", "phases=default"], "phases=default: there is no such choice here"),
+        (["train", "phases=default"], "phases=default: there is no such group here"),
         (["eval"], "eval takes one run"),
         (["eval", "nowhere"], "neither a folder nor a bundled model"),
         (["predict"], "predict takes one image or more"),

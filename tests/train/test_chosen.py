@@ -10,11 +10,12 @@ from PIL import Image
 from odevit.cli import main
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.data.loading import DataSummary, inspect_data
-from odevit.distill.distillation import compose_distillation
+from odevit.distill.distillation import DistillRecipe
 from odevit.train.auto_config import LARGEST, SIDES, auto_configure, by_data, halvings, image_size
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import compose_recipe, options, quoted
+from odevit.train.compose import compose_recipe, options
 from odevit.train.recipe import Recipe
+from odevit.train.recipe_keys import quoted
 from tests.data.formats import drawn
 from tests.pictures import SHAPES, folder_of_shapes
 from tests.tiny import tiny_model
@@ -29,7 +30,7 @@ def shapes(tmp_path_factory):
 
 
 def to_overrides(facts, device="cpu", **given):
-    return by_data(facts, Recipe(), given, device, "train")
+    return by_data(facts, Recipe(), given, device)
 
 
 def test_small_row_groups_are_not_judged_by_the_first(tmp_path):
@@ -91,7 +92,7 @@ def test_the_model_and_the_recipe_go_with_the_data_and_the_device():
 
 
 def test_a_folder_trains_at_its_own_size_under_its_own_name(shapes):
-    recipe, _, said = auto_configure([f"data={shapes}", "device=cpu"], compose_recipe)
+    recipe, _, said = auto_configure([f"data={shapes}", "device=cpu"], Recipe)
     recipe.check()
     config = OdeViTConfig(**recipe.model_settings())
     assert (recipe.name, str(recipe.folder)) == ("my-shapes", "runs/my-shapes-0")
@@ -111,7 +112,7 @@ def test_a_folder_trains_at_its_own_size_under_its_own_name(shapes):
 
 def test_what_was_typed_stands(shapes):
     words = ["name=mine", "model.image_size=40", "train.batch_size=4", "train.epochs=2", "data.augmentation.flip=false"]
-    recipe, _, said = auto_configure([f"data={shapes}", *words, "device=cpu"], compose_recipe)
+    recipe, _, said = auto_configure([f"data={shapes}", *words, "device=cpu"], Recipe)
     recipe.check()
     assert (recipe.name, recipe.train.batch_size, recipe.train.epochs) == ("mine", 4, 2)
     assert recipe.model_settings()["image_size"] == 40
@@ -128,15 +129,15 @@ def test_what_is_wrong_is_said_instead_of_what_was_chosen(word, shapes, capsys):
 
 
 def test_a_model_that_was_named_keeps_its_size_and_that_is_said(shapes):
-    recipe, _, said = auto_configure([f"data={shapes}", "model=digits", "device=cpu"], compose_recipe)
+    recipe, _, said = auto_configure([f"data={shapes}", "model=digits", "device=cpu"], Recipe)
     assert recipe.model_settings()["image_size"] == 8
-    assert "seen at 8 px" in said[0]
+    assert "resized to 8 px" in said[0]
 
 
 def test_a_recipe_for_a_gpu_runs_on_a_cpu(shapes):
     """The line of docs/training.md for a folder."""
     words = [f"data={shapes}", "model=tiny-conv", "train=fast", "train.epochs=50", "device=cpu"]
-    recipe, _, said = auto_configure(words, compose_recipe)
+    recipe, _, said = auto_configure(words, Recipe)
     recipe.check()
     t = recipe.on("cpu").train
     assert (t.precision, t.compile, t.capture) == ("fp32", False, False)
@@ -144,7 +145,7 @@ def test_a_recipe_for_a_gpu_runs_on_a_cpu(shapes):
     assert "train.batch_size=8" in "\n".join(said)
     gpu = recipe.on("cuda").train
     assert (gpu.precision, gpu.compile, gpu.capture) == ("bf16", True, True)
-    insisted = auto_configure([*words, "train.precision=bf16"], compose_recipe).recipe
+    insisted = auto_configure([*words, "train.precision=bf16"], Recipe).recipe
     assert insisted.on("cpu").train.precision == "bf16"
 
 
@@ -156,34 +157,32 @@ def test_no_recipe_asks_a_cpu_for_bf16(name):
 
 def test_an_experiment_chooses_for_itself(shapes):
     words = ["experiment=fast/cifar10", f"data.source={quoted(str(shapes))}", "device=cpu"]
-    assert auto_configure(words, compose_recipe) == (compose_recipe(words), [], [])
+    assert auto_configure(words, Recipe) == (compose_recipe(words), [], [])
 
 
 def test_digits_are_as_they_were():
-    recipe, _, said = auto_configure([], compose_recipe)
+    recipe, _, said = auto_configure([], Recipe)
     assert (recipe, said) == (compose_recipe([]), [])
 
 
 @pytest.mark.parametrize("name", ["1e3", "true", "null", "nan", "it's"])
 def test_a_run_is_called_as_its_folder_whatever_that_looks_like(name, tmp_path):
     folder_of_shapes(tmp_path / name, 4)
-    recipe, _, _ = auto_configure([f"data={tmp_path / name}", "device=cpu"], compose_recipe)
+    recipe, _, _ = auto_configure([f"data={tmp_path / name}", "device=cpu"], Recipe)
     assert recipe.name == name.replace("'", "-")
 
 
 def test_what_is_swept_is_not_chosen(shapes):
-    chosen = auto_configure([f"data={shapes}", "device=cpu"], compose_recipe, swept=["train.epochs=1,2", "seed=0,1"])
-    assert not [word for word in chosen.words if word.startswith("train.epochs")]
-    assert "model=small" in chosen.words
+    chosen = auto_configure([f"data={shapes}", "device=cpu"], Recipe, swept=["train.epochs=1,2", "seed=0,1"])
+    assert not [word for word in chosen.overrides if word.startswith("train.epochs")]
+    assert "model=small" in chosen.overrides
 
 
 def test_a_head_takes_the_size_of_its_teacher(shapes):
-    recipe, _, said = auto_configure(
-        [f"data={shapes}", "teacher=somewhere", "head_only=true", "device=cpu"], compose_recipe
-    )
+    recipe, _, said = auto_configure([f"data={shapes}", "teacher=somewhere", "head_only=true", "device=cpu"], Recipe)
     assert (recipe.name, recipe.train.epochs) == ("somewhere-my-shapes", 10)
     assert not [line for line in said if "image_size" in line or "pretrained" in line]
-    whole, *_ = auto_configure([f"data={shapes}", "teacher=somewhere", "device=cpu"], compose_recipe)
+    whole, *_ = auto_configure([f"data={shapes}", "teacher=somewhere", "device=cpu"], Recipe)
     assert (whole.train.layer_decay, whole.train.batch_size) == (0.75, 8)
     assert (recipe.data.augmentation.crop, whole.data.augmentation.crop) == (0, 0.125)
     assert whole.data.augmentation.label_smoothing == 0, "a teacher keeps what it knows of wrong classes"
@@ -192,14 +191,14 @@ def test_a_head_takes_the_size_of_its_teacher(shapes):
 def test_weights_to_start_from_bring_their_size(shapes, tmp_path):
     tiny_model(image_size=16, num_labels=4, id2label=dict(enumerate(SHAPES))).save_pretrained(tmp_path / "start")
     words = [f"data={shapes}", f"init_from={tmp_path / 'start'}", "train.epochs=1", f"out={tmp_path / 'run'}"]
-    recipe, _, said = auto_configure([*words, "device=cpu"], compose_recipe)
+    recipe, _, said = auto_configure([*words, "device=cpu"], Recipe)
     assert not [line for line in said if "model" in line]
     train_recipe(recipe)
     assert OdeViTConfig.from_pretrained(tmp_path / "run").image_size == 16
 
 
 def test_a_teacher_that_is_trained_here_sees_the_folder_at_its_size(shapes):
-    recipe, _, _ = auto_configure([f"data={shapes}", "device=cpu"], compose_distillation, "distill")
+    recipe, _, _ = auto_configure([f"data={shapes}", "device=cpu"], DistillRecipe)
     recipe.check()
     assert recipe.name == "distill-my-shapes"
     assert recipe.model_settings()["image_size"] >= 48

@@ -173,17 +173,17 @@ def test_every_system_is_a_sound_recipe_that_draws_what_its_own_file_says(name):
     if DEPTHS[recipe.model_settings().get("depth", "ode")].has_trajectory:
         assert compose_recipe([f"system={name}", "train.steps=[3]"]).train.steps == [3]
     else:
-        with pytest.raises(ConfigError, match=r"train.steps: depth=\w+ follows no trajectory.*; leave it out"):
+        with pytest.raises(ConfigError, match=r"train.steps: depth=[\w-]+ has no ODE trajectory.*; leave it out"):
             compose_recipe([f"system={name}", "train.steps=[3]"])
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["teacher=X", "model.image_size=96", "depth=tied"], "depth: teacher='X' keeps the shape that it has"),
-        (["teacher=X", "train.steps=[3]"], "train.steps: a pretrained ViT goes one way; leave it out"),
+        (["teacher=X", "model.image_size=96", "depth=tied"], "depth: teacher='X' keeps its shape"),
+        (["teacher=X", "train.steps=[3]"], "train.steps: a pretrained ViT has no solver to sample; leave it out"),
         (["teacher=X", "init_from=Y"], "init_from: training starts from the teacher"),
-        (["system=tied", "train.solvers=[rk4]"], "train.solvers: depth=tied follows no trajectory"),
+        (["system=tied", "train.solvers=[rk4]"], "train.solvers: depth=tied has no ODE trajectory"),
     ],
 )
 def test_what_nobody_would_hear_is_refused(words, said):

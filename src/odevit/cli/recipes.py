@@ -5,26 +5,39 @@ from __future__ import annotations
 import ast
 import inspect
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
 
 from odevit.cli.parser import Command, parse_docstring, print_table
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.distill_task import comparison, distill_recipe
-from odevit.distill.distillation import DistillRecipe, compose_distillation
+from odevit.distill.distillation import DistillRecipe
 from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import train_recipe
-from odevit.train.compose import CONFIG_NAME, compose_recipe, groups_of, options, word
-from odevit.train.multirun import sweep
+from odevit.train.compose import (
+    CONFIG_MODULE,
+    compose_as,
+    expand_data,
+    expand_system,
+    groups_of,
+    is_sweep,
+    options,
+    store_schema,
+)
 from odevit.train.recipe import Recipe
+from odevit.train.recipe_keys import word
 from odevit.train.task import Process
 
 R = TypeVar("R", bound=Recipe)
@@ -41,7 +54,7 @@ def train(overrides: Sequence[str] = (), **settings: Any) -> Path:
         settings: the same as keywords: `train(experiment="digits", seed=1, **{"train.epochs": 10})`.
     """
     words = to_overrides(overrides, settings)
-    recipe, command = _auto_recipe(words, compose_recipe, "train"), shlex.join(["odevit", "train", *words])
+    recipe, command = _auto_recipe(words, Recipe), shlex.join(["odevit", "train", *words])
     return train_pretrained(recipe, command) if recipe.teacher else train_recipe(recipe, command)
 
 
@@ -56,15 +69,43 @@ def distill(overrides: Sequence[str] = (), **settings: Any) -> Path:
 
     words = to_overrides(overrides, settings)
     command = shlex.join(["odevit", "distill", *words])
-    return distill_recipe(_auto_recipe(words, compose_distillation, "distill"), command=command, then=write_report)
+    return distill_recipe(_auto_recipe(words, DistillRecipe), command=command, then=write_report)
 
 
-def _auto_recipe(words: Sequence[str], compose: Callable[[Sequence[str]], R], command: str) -> R:
+def sweep(overrides: Sequence[str]) -> None:
+    """`odevit train --multirun seed=0,1,2 hydra/launcher=...`: one run per combination."""
+    store_schema(Recipe)
+    command = "odevit train " + " ".join(overrides)
+
+    @hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_MODULE}", config_name=Recipe.root)
+    def one(config: DictConfig) -> None:
+        train_recipe(cast(Recipe, OmegaConf.to_object(config)), command=command)
+
+    overrides = expand_data(expand_system(overrides))
+    keyed = [override for override in overrides if "=" in override and not override.startswith("-")]
+    swept = [override for override in keyed if is_sweep(override)]
+    if systems := [override for override in swept if override.startswith("system=")]:
+        raise ConfigError(
+            "the command line", [f"{systems[0]} names several systems; odevit compare systems=a,b trains each of them"]
+        )
+    chosen = auto_configure([override for override in keyed if override not in swept], Recipe, swept)
+    print(*chosen.messages, sep="\n", flush=True)
+    # Hydra reads the command line itself, without our verb; overrides stand together there.
+    place = overrides.index(keyed[0]) if keyed else len(overrides)
+    original = sys.argv
+    sys.argv = [original[0], *overrides[:place], *chosen.overrides, *overrides[place:]]
+    try:
+        one()
+    finally:
+        sys.argv = original
+
+
+def _auto_recipe(words: Sequence[str], kind: type[R]) -> R:
     """The recipe of the words, completed to suit data and device; the main process prints what was chosen."""
-    recipe, _, said = auto_configure(words, compose, command)
+    recipe, _, messages = auto_configure(words, kind)
     recipe.check()
-    if said and Process.here(recipe.device).is_main:
-        print(*said, sep="\n", flush=True)
+    if messages and Process.here(recipe.device).is_main:
+        print(*messages, sep="\n", flush=True)
     return recipe
 
 
@@ -79,23 +120,19 @@ class RecipeCommand(Command):
 
     Args:
         recipe: the dataclass that Hydra fills.
-        root: the name of the yaml file with its defaults.
-        compose: words to a recipe.
         main_keys: the keys that --help lists; --help-all lists all.
         sweep: what --multirun does with the words, if anything.
         given: words that change other defaults; the help lists those changes.
     """
 
     recipe: type[Recipe]
-    root: str
-    compose: Callable[[Sequence[str]], Recipe]
     main_keys: Sequence[str]
     sweep: Callable[[Sequence[str]], None] | None = None
     given: tuple[str, ...] = ()
 
     def run(self, words: Sequence[str]) -> int:
         groups = [word.removesuffix("=?") for word in words if word.endswith("=?")]
-        known = groups_of(self.root)
+        known = groups_of(self.recipe.root)
         if unknown := [group for group in groups if group not in known]:
             raise ConfigError("the command line", [unknown_name("group", group, known) for group in unknown])
         if groups:
@@ -109,17 +146,15 @@ class RecipeCommand(Command):
 
     def help(self) -> dict[str, Any]:
         """Usage, description and examples; the files of every group and the main keys; and, in `more`, all others."""
-        default = self.compose(())
+        default, unused = compose_as(self.recipe), self.recipe.unused_overrides({})
         meanings = find_meanings(self.recipe)
-        values = {key: value for key, value in flatten(default).items() if not key.startswith(TEACHER_TRAIN)}
+        values = {key: value for key, value in flatten(default).items() if key not in unused}
         model = vars(OdeViTConfig(**default.model_settings()))
         values |= {key: model[key[6:]] for key in values if key[6:] in model and key.startswith("model.")}
         rows = {key: (f"{key}={_as_text(value)}", meanings.get(key, "")) for key, value in values.items()}
         others = {key: row for key, row in rows.items() if key not in self.main_keys}
-        groups = {f"{group}=": ", ".join(sorted(options(group))) for group in groups_of(self.root)}
+        groups = {f"{group}=": ", ".join(sorted(options(group))) for group in groups_of(self.recipe.root)}
         more = {"All other options": dict(others.values())}
-        if TEACHER_TRAIN[:-1] in meanings:
-            more["All other options"][f"{TEACHER_TRAIN}KEY="] = f"{meanings[TEACHER_TRAIN[:-1]]} The keys of `train`."
         if self.given:
             more[f"Other defaults with {' '.join(self.given)}"] = self._other_defaults(values)
         return {
@@ -136,7 +171,11 @@ class RecipeCommand(Command):
     def _other_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
         """The keys that have other values in the recipe of the `given` words."""
         given = {word.partition("=")[0] for word in self.given} | {"name", "data.source"}
-        changed = {k: v for k, v in flatten(self.compose(self.given)).items() if v != values.get(k) and k not in given}
+        changed = {
+            k: v
+            for k, v in flatten(compose_as(self.recipe, self.given)).items()
+            if v != values.get(k) and k not in given
+        }
         if "phases" in changed:
             changed["phases"] = "default"  # the file of that name, which phases=? explains
         return {f"{key}={_as_text(value)}": "" for key, value in changed.items() if not key.startswith("model.")}
@@ -191,8 +230,6 @@ def print_students(folder: Path) -> None:
     print_table(rows, ("", "parameters", "labels", "NFE", "ms/image", "top-1", "agreement", "images"))
 
 
-TEACHER_TRAIN = "teacher_train."
-"""Keys that --help-all does not repeat: they are those of `train`."""
 COMMON_KEYS = [
     *("name", "out", "seed", "device", "resume", "overwrite", "teacher", "data.validation"),
     *(f"train.{key}" for key in ("epochs", "batch_size", "learning_rate", "optimizer", "precision", "compile")),
@@ -214,8 +251,6 @@ COMMANDS = {
         lambda folder: None,
         ("odevit train data=FOLDER train.epochs=20 out=runs/mine", "odevit train experiment=fast/cifar10 seed=1"),
         Recipe,
-        CONFIG_NAME,
-        compose_recipe,
         TRAIN_KEYS,
         sweep,
     ),
@@ -228,8 +263,6 @@ COMMANDS = {
             "odevit distill experiment=distill/digits student.steps=12 seed=1",
         ),
         DistillRecipe,
-        "distill",
-        compose_distillation,
         DISTILL_KEYS,
         given=("teacher=FOLDER", "data=FOLDER"),
     ),

@@ -19,8 +19,9 @@ from odevit.data.images import DataSet
 from odevit.errors import ConfigError
 from odevit.train.auto_config import auto_configure
 from odevit.train.classifier import settings_for
-from odevit.train.compose import DEPTH_OPTIONS, compose_recipe, expand_depth, options, word
+from odevit.train.compose import DEPTH_OPTIONS, compose_recipe, expand_depth, options
 from odevit.train.recipe import Recipe
+from odevit.train.recipe_keys import word
 from odevit.train.splits import read_data
 
 TOLERANCE = 0.02
@@ -135,9 +136,9 @@ class Plan:
         length = [f"train.{key}={word(value)}" for key, value in settings.length.items()]
         given = expand_depth([f"data={settings.data}", *settings.words, *length, f"device={settings.device}"])
         # Options of a depth only exist for the systems that have that depth.
-        base = auto_configure([word for word in given if not word.startswith(f"{DEPTH_OPTIONS}.")], compose_recipe)
+        base = auto_configure([word for word in given if not word.startswith(f"{DEPTH_OPTIONS}.")], Recipe)
         base.recipe.check()
-        self.common, self.said = [*base.words, *given], base.said
+        self.common, self.said = [*base.overrides, *given], base.messages
         self.data: DataSet = read_data(base.recipe, OdeViTConfig(**base.recipe.model_settings()).image_size)
         self.budget = settings.parameters or count_parameters(settings_for(base.recipe.model_settings(), self.data))
         self.changes: dict[str, dict[str, Any]] = {}

@@ -19,9 +19,9 @@ from odevit.compare.plan import Plan, PlannedRun, Settings, all_systems
 from odevit.compare.report import JSON, PAGE, PICTURE, TABLE, make_row, write_numbers, write_pictures
 from odevit.core.image_model import ImageModel
 from odevit.errors import ConfigError, Expected, integer, real, shortened, unknown_name, writable
-from odevit.train.compose import word
 from odevit.train.folder import RECORD, RunFolder, read_recipe
 from odevit.train.recipe import device_problems
+from odevit.train.recipe_keys import word
 from odevit.train.record import device_name, versions
 from odevit.train.splits import evaluation_batches, resolve_device
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from odevit.bundled import bundled_models
 from odevit.core.base import DEPTHS
@@ -27,8 +27,17 @@ from odevit.errors import (
 )
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
-from odevit.train.recipe import AUTO, MODEL_KEYS, SAMPLING_KEYS, Recipe, TrainRecipe, choice, train_problems
-from odevit.train.recipe_keys import current_overrides
+from odevit.train.recipe import (
+    AUTO,
+    MODEL_KEYS,
+    SAMPLING_KEYS,
+    ModelRecipe,
+    Recipe,
+    TrainRecipe,
+    choice,
+    train_problems,
+)
+from odevit.train.recipe_keys import given_keys, quoted
 
 STUDENT_FIELDS = (
     *("solver", "steps", "horizon", "grid", "knots", "knot_times", "blend", "vector_knots", "vector_blend", "rank"),
@@ -88,6 +97,23 @@ STOPPING_RULES = {
 }
 
 
+TEACHER_MODEL = (
+    *("preset", "image_size", "tokenizer", "patch_size", "tokenizer_channels", "use_cls_token", "pooling"),
+    *("hidden_size", "num_attention_heads", "mlp_ratio", "norm", "final_norm", "depth", "steps"),
+    *("attention_dropout", "hidden_dropout", "output_dropout"),
+)
+TEACHER_TRAIN = (
+    *("epochs", "batch_size", "optimizer", "learning_rate", "muon_learning_rate", "weight_decay"),
+    *("muon_weight_decay", "warmup", "precision", "compile", "capture", "ema", "evaluate_every", "log_every"),
+)
+"""What can be said of a teacher that is trained here."""
+
+
+def _others(group: str, part: object, used: Sequence[str], why: str) -> dict[str, str]:
+    """The keys of a part of the recipe that are not among the used ones, and why."""
+    return {f"{group}.{name}": why for name in vars(part) if name not in used}
+
+
 @dataclass
 class DistillRecipe(Recipe):
     """A distillation.
@@ -96,6 +122,17 @@ class DistillRecipe(Recipe):
     staying the teacher's last state, so that the student learns to rest at its answer. Without a `teacher`, the model
     that `model` describes is trained first.
     """
+
+    root: ClassVar[str] = "distill"
+    verb: ClassVar[str] = "distill"
+    unused: ClassVar[dict[str, str]] = {
+        "init_from": "a student starts from its teacher",
+        "head_only": "it is for odevit train",
+        **dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train"),
+        **_others("model", ModelRecipe(), TEACHER_MODEL, "a teacher that is trained here is a stack of layers"),
+        **_others("teacher_train", TrainRecipe(), TEACHER_TRAIN, "use odevit train for the teacher, and pass teacher="),
+    }
+    """Keys of `Recipe` that have no effect here, and why."""
 
     name: str = "distill-digits"
     student: StudentRecipe = field(default_factory=StudentRecipe)  # type: ignore[valid-type]
@@ -113,6 +150,51 @@ class DistillRecipe(Recipe):
     the teacher is trained here as well, since only then its architecture can be."""
     labels: float = 1.0
     """Share of the labels that the student from scratch has; the distilled one needs none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name:
+            self.name = "-".join(Path(source).resolve().name for source in (self.teacher, self.data.source) if source)
+
+    @classmethod
+    def expand(cls, overrides: Sequence[str]) -> list[str]:
+        """A given teacher has an experiment of its own, and one that is an ODE brings its data."""
+        given, implied = given_keys(overrides), list[str]()
+        teacher = given.get("teacher", "")
+        if teacher and "experiment" not in given:
+            implied.append(f"experiment=distill/{'steps' if is_equation(teacher) else 'vit'}")
+        if is_equation(teacher) and not given.keys() & {"data", "data.source"}:
+            source = read_recipe(teacher).get("data", {}).get("source")
+            implied += [f"data.source={quoted(str(source))}"] if source else []
+        return [*implied, *map(_long_form, overrides)]
+
+    @classmethod
+    def unused_overrides(cls, given: Mapping[str, str]) -> dict[str, str]:
+        """Keys of other trainings, and those that the kind of the teacher decides."""
+        teacher = given.get("teacher", "")
+        unused = {**cls.unused}
+        if not teacher:
+            return unused
+        unused |= dict.fromkeys(MODEL_KEYS, f"teacher={teacher!r} is a model already")
+        if not is_equation(teacher):
+            return unused
+        student = "the student of an ODE is that ODE, solved in fewer steps"
+        used = ("others", "logits", "temperature", "cross_entropy")
+        unused |= {f"student.{name}": student for name in DEFAULTS if name not in ("steps", "solver", "grid")}
+        unused |= {
+            f"objective.{name}": "all tokens and the logits of an ODE are matched"
+            for name in vars(DistillObjective())
+            if name not in used
+        }
+        unused |= dict.fromkeys(("alignment", "stopping"), "an ODE has no layers to match")
+        if given.get("phases") != "none":
+            unused["phases"] = "an ODE has no layers to match"
+        few = "few steps and the teacher's own take turns"
+        unused |= {f"train.{name}": few for name in SAMPLING_KEYS if name != "steps"}
+        return unused | {"unlabelled": "it is for students of a ViT", "knots": student}
+
+    def unused_keys(self) -> dict[str, str]:
+        return {}
 
     @property
     def objectives(self) -> dict[str, DistillObjective]:
@@ -140,9 +222,7 @@ class DistillRecipe(Recipe):
         if self.student.grid != "uniform" and not is_equation(self.teacher):  # type: ignore[attr-defined]
             problems.append("student.grid is for teachers that follow an equation: layers are met on a uniform grid")
         if self.train.longest_step:
-            problems.append(
-                "train.longest_step is for odevit train: here longer horizons bring their own steps; set it to 0"
-            )
+            problems.append("train.longest_step is for odevit train: here longer horizons have more steps; set it to 0")
         problems += [
             f"train.{name} is for odevit train; a student's trajectory is penalised by objective.{name}"
             for name in self.train.weights
@@ -194,34 +274,12 @@ def _student_config(values: str) -> OdeStudentConfig:
     return OdeStudentConfig(**json.loads(values))
 
 
-def _unused_keys(teacher: str, own: bool) -> dict[str, str]:
-    """What a student does not hear, by key: those of another training, and what the kind of its teacher decides."""
-    unused_keys = {"init_from": "a student begins as its teacher", "head_only": "it is for odevit train"}
-    if not teacher:
-        return unused_keys
-    unused_keys |= dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train")
-    unused_keys |= dict.fromkeys(MODEL_KEYS, f"teacher={teacher!r} is a model already")
-    if not own:
-        return unused_keys
-    student = "the student of an equation is that equation, answered in fewer steps"
-    goal = "an equation is matched in all its tokens and in its answer"
-    unused_keys |= {f"student.{name}": student for name in DEFAULTS if name not in ("steps", "solver", "grid")}
-    heard = ("others", "logits", "temperature", "cross_entropy")
-    unused_keys |= {f"objective.{name}": goal for name in vars(DistillObjective()) if name not in heard}
-    unused_keys |= dict.fromkeys(("alignment", "stopping", "phases"), "an equation has no layers to meet")
-    unused_keys |= dict.fromkeys(
-        (f"train.{name}" for name in SAMPLING_KEYS if name != "steps"), "few steps and the teacher's own come in turns"
-    )
-    return unused_keys | dict.fromkeys(("unlabelled",), "it is for students of a ViT") | {"knots": student}
-
-
-def _spelt_out(word: str) -> str:
-    """A word as Hydra takes it: `knots=4` is the student's, `unlabelled=A,B` a list of folders."""
-    key, _, value = word.partition("=")
+def _long_form(override: str) -> str:
+    """An override as Hydra reads it: `knots=4` is the student's, `unlabelled=A,B` a list of folders."""
+    key, _, value = override.partition("=")
     if key == "unlabelled" and not value.startswith("["):
-        folders = value.replace("\\", "\\\\").replace("'", "\\'").split(",")
-        return "unlabelled=[" + ",".join(f"'{folder}'" for folder in folders if folder) + "]"
-    return f"student.{word}" if key == "knots" else word
+        return f"unlabelled=[{','.join(quoted(folder) for folder in value.split(',') if folder)}]"
+    return f"student.{override}" if key == "knots" else override
 
 
 def is_equation(source: str) -> bool:
@@ -239,21 +297,7 @@ def is_equation(source: str) -> bool:
 
 
 def compose_distillation(overrides: Sequence[str] = ()) -> DistillRecipe:
-    """The recipe that `odevit distill OVERRIDES` would run; a given teacher has one that knows no digits."""
-    from odevit.train.compose import compose_as, given_keys, quoted, refuse_unused  # Hydra is slow to import
+    """The recipe that `odevit distill OVERRIDES` runs."""
+    from odevit.train.compose import compose_as  # Hydra is slow to import
 
-    overrides = current_overrides(overrides)
-    given = given_keys(overrides)
-    teacher = next((value for key, _, value in (word.partition("=") for word in overrides) if key == "teacher"), "")
-    own = is_equation(teacher)
-    foreign = [f"experiment=distill/{'steps' if own else 'vit'}"] if teacher and "experiment" not in given else []
-    if own and not given & {"data", "data.source"} and (source := read_recipe(teacher).get("data", {}).get("source")):
-        foreign.append(f"data.source={quoted(str(source))}")
-    unused_keys = _unused_keys(teacher, own)
-    if own:  # the recipe of an equation knows no phases, and would not know their keys
-        refuse_unused(given - ({"phases"} if "phases=none" in overrides else set()), unused_keys)
-    recipe = compose_as(DistillRecipe, "distill", [*foreign, *map(_spelt_out, overrides)])
-    refuse_unused(given - {"phases"}, unused_keys)
-    if not recipe.name:
-        recipe.name = "-".join(Path(source).resolve().name for source in (recipe.teacher, recipe.data.source) if source)
-    return recipe
+    return compose_as(DistillRecipe, overrides)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -33,6 +33,7 @@ from odevit.hf.presets import PRESETS
 from odevit.hub import local_path_problem
 from odevit.solvers.penalties import PENALTIES
 from odevit.train.loss import Penalised
+from odevit.train.recipe_keys import given_keys
 
 AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
@@ -211,6 +212,10 @@ def train_problems(prefix: str, recipe: TrainRecipe) -> list[str]:
 class Recipe:
     """A run: which model, which data, how to learn, and where to put the result."""
 
+    root: ClassVar[str] = "recipe"
+    """The file in odevit/conf that has its defaults."""
+    verb: ClassVar[str] = "train"
+
     name: str = "digits"
     """What the run is called; with data=FOLDER, as the folder."""
     out: str = ""
@@ -241,6 +246,30 @@ class Recipe:
         # Once, for all who ask for it: a shell leaves ~ alone behind an equals sign.
         self.teacher = os.path.expanduser(self.teacher)
         self.init_from = self.init_from and os.path.expanduser(self.init_from)
+
+    @classmethod
+    def expand(cls, overrides: Sequence[str]) -> list[str]:
+        """The overrides with those that they imply: with `teacher=`, training is fine-tuning."""
+        given = given_keys(overrides).keys()
+        implied = ["train=finetune"] if "teacher" in given and not given & {"train", "experiment"} else []
+        return [*implied, *overrides]
+
+    @classmethod
+    def unused_overrides(cls, given: Mapping[str, str]) -> dict[str, str]:
+        """Keys that have no effect beside the given ones, and why; known before anything is composed."""
+        return {}
+
+    def unused_keys(self) -> dict[str, str]:
+        """Keys that have no effect on the model that is trained, and why."""
+        sampled = {f"train.{key}" for key in SAMPLING_KEYS if getattr(self.train, key) != getattr(TrainRecipe(), key)}
+        if self.teacher:
+            unused = dict.fromkeys(MODEL_KEYS, f"teacher={self.teacher!r} keeps its shape")
+            unused |= {"init_from": "training starts from the teacher"}
+            return unused | dict.fromkeys(sampled, "a pretrained ViT has no solver to sample")
+        depth = self.model_settings().get("depth", OdeViTConfig.depth)
+        if depth in DEPTHS and not DEPTHS[depth].has_trajectory:
+            return dict.fromkeys(sampled, f"depth={depth} has no ODE trajectory whose solver could be sampled")
+        return {}
 
     @property
     def folder(self) -> Path:

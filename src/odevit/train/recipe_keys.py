@@ -1,7 +1,11 @@
-"""Keys of recipes of version 0.2: their names today, and those that are gone. The only place that knows old names."""
+"""key=value as text, and the keys of recipes of version 0.2: their names today, and those that are gone.
+
+This is the only place that knows old names.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +89,22 @@ def current_overrides(overrides: Sequence[str]) -> list[str]:
     """The same for overrides as they are typed: `train.own=0.4` is `train.own_share=0.4`."""
     split = [override.partition("=") for override in overrides]
     return [current_key(key) + equals + value for key, equals, value in split]
+
+
+def given_keys(overrides: Sequence[str]) -> dict[str, str]:
+    """The keys that are given a value, with the text of it: {"seed": "1"} for ["seed=1", "out="]."""
+    return {key: value for key, _, value in (override.partition("=") for override in overrides) if value}
+
+
+def quoted(value: str) -> str:
+    """A text that Hydra reads as it is."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def word(value: Any) -> str:
+    """A value as it is typed: `true`, `[4,8]`, or the text itself."""
+    is_text = not isinstance(value, bool | list | tuple | None)
+    return str(value) if is_text else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
