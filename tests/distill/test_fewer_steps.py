@@ -72,10 +72,10 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
     assert {"agreement", "untaught_top1", "many_steps_top1"} <= set(record)
     assert [row["nfe"] for row in comparison(folder)] == [6, 3]
     for word, why in {
-        "student.leak=1": "student.leak: the student of an equation is that equation",
-        "knots=4": "knots: the student of an equation is that equation",
-        "objective.pooled=1": "objective.pooled: an equation is matched in all its tokens",
-        "phases.rollout.share=1": "phases.rollout.share: an equation has no layers to meet",
+        "student.leak=1": "student.leak: the student of an ODE is that ODE",
+        "knots=4": "knots: the student of an ODE is that ODE",
+        "objective.pooled=1": "objective.pooled: all tokens and the logits of an ODE are matched",
+        "phases.rollout.share=1": "phases.rollout.share: an ODE has no layers to match",
     }.items():
         with pytest.raises(ConfigError, match=why):
             compose_distillation([f"teacher={teacher}", word])
