@@ -154,7 +154,11 @@ class RecipeCommand(Command):
         rows = {key: (f"{key}={_as_text(value)}", meanings.get(key, "")) for key, value in values.items()}
         others = {key: row for key, row in rows.items() if key not in self.main_keys}
         groups = {f"{group}=": ", ".join(sorted(options(group))) for group in groups_of(self.recipe.root)}
-        more = {"All other options": dict(others.values())}
+        teacher = [key for key in others if key.startswith(TEACHER_TRAIN)]
+        more = {"All other options": dict(row for key, row in others.items() if key not in teacher)}
+        if teacher:
+            names = ", ".join(key.removeprefix(TEACHER_TRAIN) for key in teacher)
+            more["All other options"][f"{TEACHER_TRAIN}KEY="] = f"{meanings[TEACHER_TRAIN[:-1]]} KEY: {names}."
         if self.given:
             more[f"Other defaults with {' '.join(self.given)}"] = self._other_defaults(values)
         return {
@@ -230,6 +234,8 @@ def print_students(folder: Path) -> None:
     print_table(rows, ("", "parameters", "labels", "NFE", "ms/image", "top-1", "agreement", "images"))
 
 
+TEACHER_TRAIN = "teacher_train."
+"""Keys that --help-all lists in one row: they mean what those of `train` mean."""
 COMMON_KEYS = [
     *("name", "out", "seed", "device", "resume", "overwrite", "teacher", "data.validation"),
     *(f"train.{key}" for key in ("epochs", "batch_size", "learning_rate", "optimizer", "precision", "compile")),
