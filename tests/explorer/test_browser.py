@@ -100,11 +100,11 @@ def ask(address, name, question):
     return httpx.post(f"{address}/gradio_api/component_server", json=body, timeout=60)
 
 
-def settled(page):
+def wait_for_stability(page):
     """Wait for the measurement of stability."""
-    told = page.locator("[data-card=path] .xp-text").first
-    expect(told).to_contain_text(re.compile("Lyapunov"))
-    return told
+    text = page.locator("[data-card=path] .xp-text").first
+    expect(text).to_contain_text(re.compile("Lyapunov"))
+    return text
 
 
 def test_the_page_shows_a_prediction_and_its_stability(visit):
@@ -112,14 +112,14 @@ def test_the_page_shows_a_prediction_and_its_stability(visit):
     expect(page.locator(".xp-answer")).to_have_text("frog")
     expect(page.locator(".xp-nfe")).to_have_text("12")
     expect(page.locator(".xp-summary")).to_contain_text("same prediction as with the model's own settings")
-    told = settled(page)
-    expect(told).to_contain_text("contraction radius")
+    text = wait_for_stability(page)
+    expect(text).to_contain_text("contraction radius")
     assert page.title() == "odevit explorer"
 
 
 def test_time_head_and_outline_need_no_request(visit):
     page = visit()
-    settled(page)
+    wait_for_stability(page)
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     now, shares = page.locator(".xp-now"), page.locator(".xp-legend b").first
@@ -244,7 +244,7 @@ def test_downloads_contain_what_the_page_shows(visit, tmp_path, monkeypatch):
     monkeypatch.setattr("odevit.explorer.explorer.FILM_FRAMES", 3)  # the server is a thread of this process
     page = visit("?model=runs/small&row=1&column=1")
     expect(page.locator("[data-card=divergence] .xp-text")).to_contain_text("The two paths")
-    settled(page)
+    wait_for_stability(page)
     files = {}
     for name in ("Numbers (JSON)", "Figures (ZIP)", "Film (GIF)"):
         with page.expect_download(timeout=2 * TIMEOUT) as waiting:

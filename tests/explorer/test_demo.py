@@ -1,4 +1,4 @@
-"""The pictures of the demo: what is drawn is not covered by what explains it."""
+"""examples/demo.py and examples/student.py run, and their figures and tables are right."""
 
 import runpy
 import sys
@@ -22,7 +22,7 @@ def demo(monkeypatch):
 
 
 @torch.no_grad()
-def test_no_curve_runs_under_its_legend(demo):
+def test_demo_legends_do_not_cover_curves(demo):
     model = tiny_model(steps=3)
     pictures = {name: Image.effect_noise((16, 16), 50).convert("RGB") for name in ("one", "two")}
     pixels = model.image_processor(list(pictures.values()), return_tensors="pt")["pixel_values"]
@@ -37,7 +37,7 @@ def test_no_curve_runs_under_its_legend(demo):
         assert len(set(names)) == len(names) == 3
 
 
-def test_a_student_is_asked_in_other_ways_beside_its_teacher(tmp_path, monkeypatch, capsys):
+def test_student_example_prints_the_teacher_and_seven_solver_settings(tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     config = ViTConfig(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4,
@@ -54,8 +54,8 @@ def test_a_student_is_asked_in_other_ways_beside_its_teacher(tmp_path, monkeypat
     runpy.run_path(str(EXAMPLES / "student.py"), run_name="__main__")
     out = capsys.readouterr().out
     assert "359 test images" in out
-    told = {line[:24].strip(): line[24:].split() for line in out.splitlines() if "%" in line}
-    own = next(cells for name, cells in told.items() if name.endswith(", 4 steps"))
-    assert own[2:] == ["100.00%", "4"], "its own way gives its own answers"
-    assert len(told) == 8
-    assert len(told["teacher"]) == 2
+    rows = {line[:24].strip(): line[24:].split() for line in out.splitlines() if "%" in line}
+    own = next(cells for name, cells in rows.items() if name.endswith(", 4 steps"))
+    assert own[2:] == ["100.00%", "4"], "the student agrees with itself"
+    assert len(rows) == 8
+    assert len(rows["teacher"]) == 2

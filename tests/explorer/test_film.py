@@ -224,11 +224,11 @@ def test_explore_shows_a_student_beside_its_teacher(tmp_path, no_ffmpeg, monkeyp
 
 def test_write_gif_keeps_the_colours_of_classes_exactly(tmp_path):
     noise = torch.randint(0, 256, (4, 40, 60, 3), dtype=torch.uint8).numpy()
-    meant = [ImageColor.getrgb(colour) for colour in CLASS_COLOURS]
-    noise[:, 0, :3] = meant  # one pixel each: too rare for a palette of its own accord
+    exact = [ImageColor.getrgb(colour) for colour in CLASS_COLOURS]
+    noise[:, 0, :3] = exact  # one pixel each, too rare to be in the palette otherwise
     film.write_gif([Image.fromarray(frame) for frame in noise], tmp_path / "x.gif")
     for frame in frames_of(tmp_path / "x.gif"):
-        assert [frame.getpixel((n, 0)) for n in range(3)] == meant
+        assert [frame.getpixel((n, 0)) for n in range(3)] == exact
 
 
 def test_write_gif_reduces_colours_above_the_size_limit(tmp_path, monkeypatch):

@@ -1,1 +1,1 @@
-"""The explorer and its films: what an image does on its way through continuous depth."""
+"""The explorer page and films: attention, class probabilities and states of an image over integration time."""

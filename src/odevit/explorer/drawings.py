@@ -1,4 +1,4 @@
-"""Five drawings that a CIFAR-10 model should know, made of polygons: the repository ships no data."""
+"""Five drawings of CIFAR-10 classes, made of polygons, because the package contains no photographs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def serve(
     port: int = 7860,
     host: str = "127.0.0.1",
 ) -> None:
-    """Show images on their way through a neural ODE, in the browser, until interrupted.
+    """Show attention, class probabilities and states over integration time in the browser, until interrupted.
 
     The page lists the bundled models and those in checkpoints/ and runs/ of the current folder. Only this machine can
     reach it unless `host` is changed, and it sends no request to other machines.

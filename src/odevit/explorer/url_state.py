@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from odevit.analysis.perturbation import KINDS
 from odevit.core.base import SOLVERS
-from odevit.errors import Expected, integer, real
+from odevit.errors import Expected, integer, one_of, real
 from odevit.explorer.drawings import DRAWINGS
 
 STEP_LIMIT = 128
@@ -17,13 +17,8 @@ MAX_LENGTH = 2000
 """Characters of a query; longer ones are ignored."""
 
 
-def one_of(names: Collection[str]) -> Expected:
-    """One of some names."""
-    return Expected("one of " + ", ".join(names), lambda value: value in names)
-
-
 SOLVER_RULES: dict[str, tuple[type, Expected]] = {
-    "solver": (str, one_of(list(SOLVERS))),
+    "solver": (str, one_of(*SOLVERS)),
     "steps": (int, integer(1, STEP_LIMIT)),
     "horizon": (float, real(above=0, maximum=HORIZON_LIMIT)),
 }
@@ -32,7 +27,7 @@ HEAD = Expected(
     lambda value: value in ("mean", "rollout") or (value.isascii() and value.isdigit() and 0 < int(value) < 1000),
 )
 RULES: dict[str, tuple[type, Expected]] = {
-    "picture": (str, one_of(list(DRAWINGS))),
+    "picture": (str, one_of(*DRAWINGS)),
     **SOLVER_RULES,
     **{f"other_{name}": rule for name, rule in SOLVER_RULES.items()},
     "t": (float, real(minimum=0, maximum=2)),
@@ -40,7 +35,7 @@ RULES: dict[str, tuple[type, Expected]] = {
     "mass": (float, real(above=0, maximum=1)),
     "row": (int, integer(0, 1000)),
     "column": (int, integer(0, 1000)),
-    "kind": (str, one_of(KINDS)),
+    "kind": (str, one_of(*KINDS)),
 }
 """{key of a query: (its type, its rule)}, except the names of models, which are found at run time."""
 
@@ -81,7 +76,7 @@ def parse_query(query: str, models: Collection[str]) -> tuple[UrlState, list[str
     """The state that a query describes, and a message for each part of it that is invalid and ignored."""
     if len(query) > MAX_LENGTH:
         return UrlState(), [f"the query has {len(query):,} characters and was ignored; expected at most {MAX_LENGTH:,}"]
-    rules = RULES | {name: (str, one_of(models)) for name in ("model", "other")}
+    rules = RULES | {name: (str, one_of(*models)) for name in ("model", "other")}
     state, problems = UrlState(), []
     for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
         if name not in rules:
