@@ -79,8 +79,8 @@ class Pretrained(ViTWrapper):
         """The loss of a batch with labels; the output of a `ViTWrapper` without."""
         if labels is None:
             return super().forward(pixel_values, **options)
-        logits: Any = super().forward(pixel_values, return_dict=False, **options)
-        return BatchLoss(F.cross_entropy(logits.float(), labels))
+        output: Any = super().forward(pixel_values, **options)
+        return BatchLoss(F.cross_entropy(output.logits.float(), labels))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the whole classifier with the image processor it came with, or one of the pixels it has seen."""
