@@ -1,4 +1,4 @@
-"""What a user gets who installs the package and nothing else."""
+"""Importing the package, its wheel, and an installation without anything else."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Importing odevit must not reach the network, and must not need what it does not declare.
+# Importing odevit must open no network connection, and must not need undeclared packages.
 GUARDED_IMPORT = """
 import socket, sys
 
@@ -25,7 +25,7 @@ socket.socket.connect = refuse
 before = set(sys.modules)
 import odevit
 print(sorted({name.split(".")[0] for name in set(sys.modules) - before} - {"transformers"}))
-print([name for name in sys.modules if name in odevit.aliases.MODULES])
+print([name for name in odevit.deprecated.MODULES if f"odevit.{name}" in sys.modules])
 """
 
 
@@ -35,8 +35,8 @@ def python(code, executable=sys.executable, **kwargs):
     return result.stdout.strip()
 
 
-def test_import_is_light_and_opens_no_network():
-    """Beyond torch and transformers nothing is loaded but odevit: no plots, no Hydra, no data, no old names."""
+def test_import_loads_only_odevit_and_opens_no_network():
+    """Beyond torch and transformers: no matplotlib, no Hydra, no datasets, no deprecated modules."""
     assert python(GUARDED_IMPORT).splitlines() == ["['odevit']", "[]"]
 
 
@@ -50,7 +50,7 @@ def wheel(tmp_path_factory):
     return built
 
 
-def test_the_wheel_holds_the_package_its_licence_and_its_types(wheel):
+def test_wheel_contains_package_licence_types_and_data(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "odevit/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
@@ -58,12 +58,13 @@ def test_the_wheel_holds_the_package_its_licence_and_its_types(wheel):
     assert modules <= set(names)
     assert {"odevit_command.py", "odevit/cli/help.json", "odevit/conf/experiment/fast/cifar10.yaml"} <= set(names)
     assert "odevit/bundled/cifar10/model.safetensors" in names
-    assert "odevit/app/front/explorer.js" in names
+    assert "odevit/explorer/front/explorer.js" in names
     assert not any(name.startswith("tests/") for name in names)
 
 
-def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel, tmp_path):
-    """The environment has no odevit; its dependencies are lent to it by path, so that the test needs no network."""
+def test_wheel_installs_into_an_empty_environment_and_runs(wheel, tmp_path, monkeypatch):
+    """Dependencies are added by path, so that the test needs no network."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may lead to the sources
     venv.create(tmp_path / "venv", with_pip=True)
     executable = tmp_path / "venv/bin/python"
     assert "none" in python(
@@ -71,8 +72,8 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel, tmp_path):
     )
     install = [str(executable), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
-    said = subprocess.run([tmp_path / "venv/bin/odevit", "train", "--help"], capture_output=True, text=True, check=True)
-    assert said.stdout.startswith("odevit train"), "help needs no dependency at all"
+    shown = subprocess.run([tmp_path / "venv/bin/odevit", "train", "--help"], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("odevit train"), "help needs no dependency"
     site = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     code = f"""
 import sys
@@ -85,14 +86,14 @@ print(model(torch.zeros(1, 3, 8, 8)).trajectory.status)
     assert python(code, executable, cwd=tmp_path).startswith("Reached t = 4")
 
 
-def test_the_project_speaks_of_itself_only():
-    """No absolute paths and no registry hosts in what is shipped."""
+def test_sources_and_docs_contain_no_machine_paths_or_registry_hosts():
     words = ["/ho" + "me/", "/ro" + "ot/", "/wo" + "rk/", "pypi" + ".org", "files.python" + "hosted"]
     for path in [
         *ROOT.glob("src/**/*.py"),
         *ROOT.glob("src/**/*.yaml"),
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("records/*.md"),
     ]:
         text = path.read_text()
         assert not [word for word in words if word in text], path
