@@ -61,11 +61,19 @@ def test_an_error_in_training():
         exploding().train()(tiny_images(), labels=LABELS, on_failure="warn")
 
 
-def test_what_succeeds_says_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", IntegrationWarning)
-        tiny_model()(tiny_images())
-        tiny_model().train()(tiny_images(), labels=LABELS)
+@pytest.mark.parametrize("make", [tiny_model, lambda: tiny_model().train(), lambda: student().eval(), student])
+def test_an_integration_that_reaches_its_end_gives_no_warning_and_no_error(make, recwarn):
+    model = make()
+    solution = model(tiny_images(), labels=LABELS).trajectory
+    assert not [each for each in recwarn if issubclass(each.category, IntegrationWarning)]
+    assert solution.ok
+    assert solution.time == pytest.approx(model.solver_config.horizon)
+    assert solution.status.startswith(f"Reached t = {solution.time:g} in {model.solver_config.steps} steps")
+    # The same check does warn of the same model when its state is not finite.
+    with torch.no_grad():
+        next(iter(model.field.parameters())).fill_(torch.nan)
+    with pytest.raises(IntegrationError):
+        model(tiny_images(), labels=LABELS, on_failure="raise")
 
 
 def test_on_failure_is_saved_and_misspelling_it_is_an_error(tmp_path):

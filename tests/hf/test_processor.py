@@ -63,12 +63,15 @@ def test_arrays_are_taken_as_well():
     assert processor([picture, picture], return_tensors="pt")["pixel_values"].shape == (2, 3, SIDE, SIDE)
 
 
-def test_the_bundled_models_say_what_they_were_trained_with():
-    """Their pictures are squares of their size, so that the stretching that was written before meant the same."""
+def test_bundled_models_come_with_the_processor_of_their_configuration():
+    """Their images are squares, so the stretching that 0.2 wrote did the same."""
+    assert "cifar10" in bundled_models()
     for folder in bundled_models().values():
         config = json.loads((folder / "config.json").read_text())
         ours = square_processor(config["image_size"], image_mean=config["image_mean"], image_std=config["image_std"])
         assert json.loads((folder / "preprocessor_config.json").read_text()) == json.loads(ours.to_json_string())
+        other = square_processor(config["image_size"] + 1, image_mean=config["image_mean"], image_std=[1.0] * 3)
+        assert other.to_json_string() != ours.to_json_string(), "the comparison sees sizes and statistics"
 
 
 def test_statistics_are_fractions_of_full_scale():

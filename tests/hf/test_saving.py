@@ -21,14 +21,9 @@ from transformers import (
 )
 
 from odevit import OdeViTForImageClassification, OdeViTModel, __version__, get_ode_model
-from odevit.core.layers import Projection
 from tests.tiny import tiny_images, tiny_model
 
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")
-
-
-def projections(model):
-    return [module.weight for module in model.modules() if isinstance(module, Projection)]
 
 
 def contents(folder):
@@ -140,15 +135,19 @@ def test_the_processor_resizes_to_the_model(tmp_path):
     assert pixels.shape == (1, 3, 16, 16)
 
 
-def test_loading_does_not_initialise_again(tmp_path):
-    model = tiny_model()
+@pytest.mark.parametrize("options", [{}, {"residual_scale": 0.5, "time_conditioned": True}, {"knots": 2, "steps": 4}])
+def test_from_pretrained_initialises_no_weight_again(options, tmp_path):
+    model = tiny_model(**options)
     with torch.no_grad():
-        for weight in projections(model):
-            weight.mul_(3.0)
+        for weight in model.parameters():  # values that no initialiser gives, of norms and biases too
+            weight.uniform_(2.0, 3.0)
     model.save_pretrained(tmp_path)
     again = OdeViTForImageClassification.from_pretrained(tmp_path)
-    for weight in projections(again):
-        assert torch.linalg.matrix_norm(weight, ord=2).item() == pytest.approx(3.0, abs=1e-3)
+    saved, loaded = model.state_dict(), again.state_dict()
+    assert saved.keys() == loaded.keys()
+    assert len(saved) > 15
+    for name, weight in saved.items():
+        assert torch.equal(loaded[name], weight), name
 
 
 def test_an_encoder_can_be_given_a_new_head(tmp_path):
