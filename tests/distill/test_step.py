@@ -10,7 +10,7 @@ from odevit.core.solution import SaveAt
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.distill.alignment import Alignment
-from odevit.distill.checks import refuse_pooled
+from odevit.distill.distill_task import check_pooled
 from odevit.distill.loss import LayerDistillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.teacher import Teacher
@@ -233,13 +233,13 @@ def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
 def test_a_head_that_is_not_found_is_not_asked():
     network = made()
     network.student.model.classifier = torch.nn.Sequential(torch.nn.Linear(32, 7), torch.nn.Linear(7, 5, bias=False))
-    refuse_pooled(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
+    check_pooled(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
     network.student.model.classifier = torch.nn.Bilinear(32, 32, 5)
-    refuse_pooled(network.student, {"rollout": DistillObjective()})
+    check_pooled(network.student, {"rollout": DistillObjective()})
     with pytest.raises(
         ConfigError, match=r"phases.random_solver.objective.pooled=1: .* no linear head with 5 outputs .* set"
     ):
-        refuse_pooled(network.student, {"random_solver": DistillObjective(pooled=1.0)})
+        check_pooled(network.student, {"random_solver": DistillObjective(pooled=1.0)})
 
 
 @pytest.mark.parametrize("name", ["jacobian", "settling", "transport"])

@@ -1,4 +1,4 @@
-"""tau_1 < ... < tau_L = 1: the fraction of its way at which the student meets each layer of the teacher."""
+"""tau_1 < ... < tau_L = 1: the fraction of the horizon at which the student is compared with each teacher layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layer_distances(batches: Iterable[Sequence[Tensor]], tokens: slice = slice(N
 
     Args:
         batches: hidden states h_0..h_L [batch, token, dim] of each batch.
-        tokens: which tokens count; the paper looks at CLS alone.
+        tokens: which tokens count; the paper uses CLS alone.
     """
     sums: list[float] = []
     count = 0
@@ -38,11 +38,11 @@ def layer_distances(batches: Iterable[Sequence[Tensor]], tokens: slice = slice(N
 
 @dataclass(frozen=True)
 class Alignment:
-    """The fractions tau_l of the student's way that belong to the teacher's layers.
+    """The fractions tau_l of the student's horizon that belong to the teacher's layers.
 
     Args:
         kind: `distance`: shares softmax(d_l / (T mean d)), as in the paper (Sec. 4); `arc`: shares d_l / sum d, so
-            that the student moves at an even pace; `uniform`: shares 1/L.
+            that the student moves at constant speed; `uniform`: shares 1/L.
         distances: d_l, measured by `layer_distances`; with `uniform` only their number matters.
         temperature: T of `distance`, in units of the mean distance: small ones give the longest layer all the steps,
             large ones are uniform. The released constant is 30, which is 2.66 for the distances released with it.
@@ -67,7 +67,7 @@ class Alignment:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of the way that each layer takes; they sum to 1."""
+        """The share of the horizon that belongs to each layer; they sum to 1."""
         count, total = len(self.distances), sum(self.distances)
         if self.kind == "uniform":
             return (1.0 / count,) * count
@@ -92,7 +92,7 @@ class Alignment:
         indices: list[int] = []
         for number, fraction in enumerate(self.fractions):
             nearest = math.floor(fraction * steps + 0.5)
-            # Not before the step after the last one, and early enough that every later layer still finds a step.
+            # After the step of the layer before, and early enough to leave a step for every later layer.
             earliest = indices[-1] + 1 if indices else 1
             latest = steps - (count - 1 - number)
             indices.append(min(max(nearest, earliest), latest))
@@ -100,7 +100,7 @@ class Alignment:
         return tuple(indices)
 
     def save(self, path: Path) -> None:
-        """Write it beside the run."""
+        """Write it as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod

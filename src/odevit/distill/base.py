@@ -1,4 +1,4 @@
-"""student <- teacher: what all distillations have in common, whatever the student is asked for."""
+"""L(student; teacher): the module and the task that all distillations share."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from odevit.train.task import Task
 
 
 class DistillationModule(nn.Module):
-    """L(student; teacher), as a module that the Trainer can train, wrap and replay.
+    """L(student; teacher), as a module for the Trainer: called with a batch, it returns a loss.
 
-    Called with a batch it gives a loss; asked, it is the student. The teacher is no part of it: it is not trained, not
-    saved and not moved with it.
+    The teacher is not registered as a submodule, so it is not trained, saved or moved with the student.
     """
 
-    # The loss is a mean over the batch as it came; the Trainer must not divide it again.
+    # The loss is a mean over the batch; the Trainer must not divide it again.
     accepts_loss_kwargs = False
 
     def __init__(self, student: Any, teacher: Any, objective: DistillObjective) -> None:
         super().__init__()
         self.student = student
         self.objective = objective
-        # In a tuple, so that it is not registered as a part of this module.
+        # In a tuple, so that it is not registered as a submodule.
         self._teacher = (teacher,)
 
     @property
@@ -45,7 +44,7 @@ class DistillationModule(nn.Module):
 
 
 class StudentTask(Task[DistillRecipe]):
-    """A student that is chosen by how often it agrees with its teacher, and scored beside it."""
+    """A student whose best weights are those that agree most with its teacher, and that is scored beside it."""
 
     score_label: ClassVar[str] = "agreement with the teacher (%)"
 
@@ -55,7 +54,7 @@ class StudentTask(Task[DistillRecipe]):
 
     @property
     def student(self) -> Any:
-        """The student; once the run is over, with its best weights."""
+        """The student; after the run, with its best weights."""
         return self.network.student
 
     @property
@@ -64,21 +63,20 @@ class StudentTask(Task[DistillRecipe]):
 
     @torch.no_grad()
     def with_teacher_labels(self, split: str) -> DataSet:
-        """The data with the teacher's answers as the labels of a split: accuracy there is agreement with it."""
-        answers = [
+        """The data with the teacher's predictions as labels of a split, so that accuracy is agreement."""
+        predictions = [
             self.network.teacher(batch["pixel_values"]).logits.argmax(-1).cpu()
             for batch in evaluation_batches(self.data, split, 128, device=self.process.device)
         ]
-        relabelled: Any = {split: getattr(self.data, split).with_labels(torch.cat(answers))}
-        return replace(self.data, **relabelled)
+        labelled: Any = {split: getattr(self.data, split).with_labels(torch.cat(predictions))}
+        return replace(self.data, **labelled)
 
     def metrics(self, score: Score) -> dict[str, Any]:
         device = self.process.device
-        self.teacher_score = evaluate_batches(
-            self.network.teacher, evaluation_batches(self.data, "test", device=device)
-        )
-        agreed = evaluation_batches(self.with_teacher_labels("test"), "test", device=device)
-        self.agreement = evaluate_batches(self.student, agreed).top1
+        test = evaluation_batches(self.data, "test", device=device)
+        self.teacher_score = evaluate_batches(self.network.teacher, test)
+        predicted = evaluation_batches(self.with_teacher_labels("test"), "test", device=device)
+        self.agreement = evaluate_batches(self.student, predicted).top1
         return {"agreement": self.agreement, "teacher_top1": self.teacher_score.top1}
 
     def record_fields(self) -> dict[str, Any]:
@@ -95,4 +93,4 @@ class StudentTask(Task[DistillRecipe]):
 
     @property
     def labels(self) -> int:
-        return super().labels if any(goal.cross_entropy for goal in self.recipe.objectives.values()) else 0
+        return super().labels if any(each.cross_entropy for each in self.recipe.objectives.values()) else 0

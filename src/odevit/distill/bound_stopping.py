@@ -1,4 +1,4 @@
-"""|x(tau_l T) - h_l| < err: when a student is as near as its own discretisation lets it be."""
+"""|x(tau_l T) - h_l| < err: stop when a student is as near to its teacher as the discretisation error allows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class BoundStopping(TrainerCallback):
-    """Tracks the error at every checkpoint against the bound, stops when all have been below it, and draws both.
+    """Stops when the error at every matched layer has been below the bound for `patience` evaluations.
 
-    It measures on `images`, a held-out batch, and writes bound.jsonl and bound.png into the folder.
+    The errors are measured on `images`, a held-out batch; bound.jsonl and bound.png have errors and bound over epochs.
     """
 
     network: LayerDistillation
@@ -37,14 +37,14 @@ class BoundStopping(TrainerCallback):
 
     def __post_init__(self) -> None:
         if self.recipe.bound == "weights":
-            the_attention(self.network.student.encoder.field)  # better refused now than at the first evaluation
+            require_dot_product(self.network.student.encoder.field)  # refuse now, not at the first evaluation
         self.lines = self.folder.path / "bound.jsonl"
         self.earlier = read_metrics(self.lines)
         self.history: list[list[float]] = []
         self.below = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # A resumed run continues the count, and first drops the lines that it will write again.
+        # A resumed run continues the count and drops the lines after its checkpoint.
         earlier = [line for line in self.earlier if state.global_step and line["epoch"] <= state.epoch]
         for line in earlier:
             self._count(line["errors"], line["bound"])
@@ -68,7 +68,7 @@ class BoundStopping(TrainerCallback):
             draw_tracking(*tracked).savefig(self.folder.register("bound.png"))
 
     def _count(self, errors: list[float], bound: float) -> list[float]:
-        """The errors averaged over the window; counts evaluations in a row with all of them below the bound."""
+        """The errors averaged over the window; counts consecutive evaluations with all of them below the bound."""
         self.history.append(errors)
         recent = self.history[-self.recipe.window :]
         running = [sum(values) / len(recent) for values in zip(*recent, strict=True)]
@@ -77,41 +77,36 @@ class BoundStopping(TrainerCallback):
 
     @torch.no_grad()
     def measure(self) -> tuple[list[float], float, float]:
-        """The error at each checkpoint, the bound, and L."""
-        student, recipe = self.network.student, self.recipe
-        encoder, depth, solver_config = student.encoder, student.depth, student.solver_config
+        """The error at each matched layer, the bound, and L."""
+        student, recipe, objective = self.network.student, self.recipe, self.network.objective
+        encoder, solver_config = student.encoder, student.solver_config
+        steps, horizon, lipschitz = solver_config.steps, solver_config.horizon, recipe.lipschitz
         layers = self.network.teacher.states(self.images)
-        # The bound is one of Euler's method, on the path as it is integrated.
-        solution = depth(encoder.encode_tokens(layers[0]), solver_config.replace(solver="euler"), save="all")
+        # The bound is that of Euler's method.
+        solution = student.follow(encoder.encode_tokens(layers[0]), solver_config.replace(solver="euler"), save="all")
         states = [encoder.decode_tokens(state) for state in solution.states]
         # CLS where only CLS is matched, as in the paper, otherwise all tokens.
-        goal = self.network.objective
-        only_cls = goal.patches == goal.registers == goal.others == 0
+        only_cls = objective.patches == objective.registers == objective.others == 0
         tokens = self.network.teacher.layout(self.images).cls if only_cls else slice(None)
-        meetings = self.network.alignment.indices(solver_config.steps)
-        gaps = [(states[n] - h)[:, tokens].float() for n, h in zip(meetings, layers[1:], strict=True)]
+        matched = zip(self.network.alignment.indices(steps), layers[1:], strict=True)
+        differences = [(states[step] - layer)[:, tokens].float() for step, layer in matched]
         if recipe.error == "norm":
-            errors = [gap.flatten(1).norm(dim=1).mean().item() for gap in gaps]
+            errors = [difference.flatten(1).norm(dim=1).mean().item() for difference in differences]
         else:
-            errors = [gap.square().mean().item() for gap in gaps]
-        lipschitz = recipe.lipschitz
+            errors = [difference.square().mean().item() for difference in differences]
         if lipschitz == 0:
-            # In the equation's own coordinates, with its registers as they have become.
+            # In the space of the field, registers included.
             start, last = solution.states[0][:4], solution.states[-1][:4]
-            lipschitz = local_lipschitz(encoder.field, last, solver_config.horizon, x0=start).value.max().item()
+            lipschitz = local_lipschitz(encoder.field, last, horizon, x0=start).value.max().item()
         if recipe.bound == "curvature":
-            bent = curvature([state[:, tokens] for state in states], solution.times).mean().item()
-            return (
-                errors,
-                float(approximation_bound(bent, lipschitz, solver_config.steps, solver_config.horizon)),
-                lipschitz,
-            )
-        bound = weight_bound(the_attention(encoder.field), recipe.radius, solver_config.steps, lipschitz)
+            second = curvature([state[:, tokens] for state in states], solution.times).mean().item()
+            return errors, float(approximation_bound(second, lipschitz, steps, horizon)), lipschitz
+        bound = weight_bound(require_dot_product(encoder.field), recipe.radius, steps, lipschitz)
         return errors, float(bound), lipschitz
 
 
-def the_attention(field: Field) -> DotProductAttention:
-    """The one whose matrices a bound of weights is of."""
+def require_dot_product(field: Field) -> DotProductAttention:
+    """The attention of a field with one set of weights: the bound of eq. (11) is computed from its matrices."""
     attention = getattr(field, "attention", None)
     if not isinstance(attention, DotProductAttention):
         has = "weights that move with time" if attention is None else type(attention).__name__

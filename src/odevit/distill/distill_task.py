@@ -1,9 +1,9 @@
-"""teacher, data -> student: a whole distillation, from the original to the comparison."""
+"""teacher, data -> student: a whole distillation, with the runs that it is compared with."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,15 +16,17 @@ from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import Alignment, layer_distances
 from odevit.distill.base import StudentTask
 from odevit.distill.bound_stopping import BoundStopping
-from odevit.distill.checks import finite, refuse_pooled
 from odevit.distill.distillation import DistillRecipe, is_equation
 from odevit.distill.loss import LayerDistillation
+from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import make_schedule
 from odevit.distill.step_distillation import StepDistillationTask
 from odevit.distill.teacher import Teacher
-from odevit.errors import shortened, with_key_prefix
-from odevit.surgery.block_locator import head_parameters
+from odevit.errors import ConfigError, shortened, with_key_prefix
+from odevit.surgery.block_locator import head_parameters, linear_heads
+from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
+from odevit.tokens import Tokens
 from odevit.train.callbacks import FrozenUntil
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score
@@ -38,11 +40,11 @@ from odevit.train.splits import evaluation_batches, label_names, read_data
 def distill_recipe(
     recipe: DistillRecipe, command: str = "", then: Callable[[DistillTask], object] | None = None
 ) -> Path:
-    """Distil a teacher into a student as the recipe says and give back the student's folder.
+    """Distil a teacher into a student and return the student's folder.
 
-    A teacher that follows an equation of ours teaches itself to answer in fewer steps, see `FewerSteps`.
-    At the end `then` is called, in the main process, with the finished task, which still holds the student with its
-    best weights, the teacher, the data and the alignment: to write a report, say.
+    A teacher that is an ODE-ViT becomes a student with fewer steps, see `StepDistillation`. `then` is called in the
+    main process with the finished task, which holds the student with its best weights, the teacher, the data and the
+    alignment.
     """
     if is_equation(recipe.teacher):
         return run(StepDistillationTask(recipe), command)
@@ -60,7 +62,7 @@ def distill_recipe(
 
 
 class DistillTask(StudentTask):
-    """A student that learns to follow its teacher's hidden states, without labels unless the objective has them."""
+    """A student that follows its teacher's hidden states, without labels unless the objective has them."""
 
     card: ClassVar[str] = "distill/student.md.j2"
 
@@ -70,41 +72,39 @@ class DistillTask(StudentTask):
 
     @property
     def few_shapes(self) -> bool:
-        return self.student.depth.has_trajectory  # others may leave tokens or images out on the way
+        return self.student.depth.has_trajectory  # other systems may drop tokens or images inside
 
     @property
     def has_idle_weights(self) -> bool:
-        return self.trains_head  # once labels count, and not before
+        return self.trains_head  # its head has no gradient before labels count
 
     def build(self) -> None:
         recipe, device = self.recipe, self.process.device
         source = recipe.teacher or str(train_reference(self, "teacher"))
         set_seed(recipe.seed)
-        # In single precision: half of it is for storage, and its states are what the student is measured by.
+        # In single precision: its states are what the student is compared with.
         self.teacher = teacher = Teacher(source).float()
-        self.data = data = teacher.match_classes(
-            teacher.normalize(read_data(recipe, teacher.input_format, recipe.unlabelled))
-        )
-        recipe = self.recipe = self._fitted(len(data.train))
+        data = teacher.normalize(read_data(recipe, teacher.input_format, recipe.unlabelled))
+        self.data = data = teacher.match_classes(data)
+        recipe = self.recipe = self._with_fitting_batches(len(data.train))
         with with_key_prefix("student", vars(recipe.student)):
             student = get_ode_model(teacher.model, recipe.student_config(), vit_spec=teacher.vit_spec)
         student.config.update(label_names(data))
-        if teacher.pixel_statistics is None:  # those of the data, then, which nobody else would remember
+        if teacher.pixel_statistics is None:  # the student then needs those of the data
             student.config.update({"image_mean": list(data.mean), "image_std": list(data.std)})
         for module in (teacher, student):
             nn.Module.to(module, device)
-        self.alignment = self._align(student.solver_config.steps)
+        self.alignment = self._measure_alignment(student.solver_config.steps)
         self.network = LayerDistillation(student, teacher, self.alignment, recipe.objective)
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
-        # On held-out images the teacher's answers are the labels: the best student is the one that agrees most.
-        held_out = self.with_teacher_labels("validation")
-        self.make_batches(held_out)
+        # The best student is the one that agrees most with the teacher on held-out images.
+        self.make_batches(self.with_teacher_labels("validation"))
         self.sampler = self.make_sampler(student.solver_config, hold=True)
         self.phases = make_schedule(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
         self.objectives = recipe.objectives
-        refuse_pooled(student, self.objectives)
-        # The head is freed now, before the optimiser looks for what is trained, and held still until labels count.
+        check_pooled(student, self.objectives)
+        # The optimiser takes the weights that require a gradient now; the head is frozen until labels count.
         self.head = FrozenUntil(head_parameters(student.model) if self.trains_head else ())
         self.callbacks = [self.head]
         for parameter in self.head.weights:
@@ -121,32 +121,33 @@ class DistillTask(StudentTask):
 
     @torch.compiler.set_stance("force_eager")
     def dry_run(self) -> None:
-        """A step of each phase with two images, which learns nothing: what cannot be asked is said now, not halfway."""
+        """Compute one loss of each phase with two images, without learning, so that errors come before training."""
         super().dry_run()
         two = {name: value[:2] for name, value in next(iter(self.batches)).items()}
         own, layers = self.student.solver_config, len(self.alignment.distances)
-        parts: Sequence[SchedulePhase | None] = self.phases or [None]
-        for part in parts:
-            self.before_step(part.end if part else 1.0, part)
-            key = f"phases.{part.name}.objective" if part else "objective"
-            sampler = part.sampler if part else self.sampler
-            ways = sampler.configs if sampler else [own]
+        phases: Sequence[SchedulePhase | None] = self.phases or [None]
+        for phase in phases:
+            self.before_step(phase.end if phase else 1.0, phase)
+            key = f"phases.{phase.name}.objective" if phase else "objective"
+            sampler = phase.sampler if phase else self.sampler
+            configs = sampler.configs if sampler else [own]
             with with_key_prefix(key, vars(self.recipe.objective)):
-                for solver_config in ways:
+                for solver_config in configs:
                     self.network.matched_layers(solver_config)
-                self.network(**two, solver_config=ways[0])
-            goal = self.network.objective
-            mentioned = goal.path == "all" and goal.match == "exact" and self.process.is_main
-            if mentioned and len(self.network.matched_layers(own)) == 1 < layers:
-                evenly = len(self.network.matched_layers(own.replace(steps=layers))) == layers
-                remedy = f"student.steps={layers} meets them all" if evenly else "pass objective.match=nearest"
+                self.network(**two, solver_config=configs[0])
+            objective = self.network.objective
+            if not (objective.path == "all" and objective.match == "exact" and self.process.is_main):
+                continue
+            if len(self.network.matched_layers(own)) == 1 < layers:
+                all_match = len(self.network.matched_layers(own.replace(steps=layers))) == layers
+                remedy = f"student.steps={layers} meets them all" if all_match else "pass objective.match=nearest"
                 print(
                     f"{key}.match=exact: {own.steps} steps end at none of the teacher's {layers} layers but the "
                     f"last; {remedy}"
                 )
 
-    def _fitted(self, images: int) -> DistillRecipe:
-        """The recipe with batches that are not larger than the data, where phases make up for fewer images."""
+    def _with_fitting_batches(self, images: int) -> DistillRecipe:
+        """The recipe with batches not larger than the data; with phases, the number of steps does not depend on it."""
         recipe, t = self.recipe, self.recipe.train
         if not recipe.phases or t.batch_size <= images:
             return recipe
@@ -159,34 +160,32 @@ class DistillTask(StudentTask):
         network = self.network
         network.progress = progress
         if part is not None and part.name in self.objectives:
-            network.objective, network.teacher_forcing = (
-                self.objectives[part.name],
-                self.recipe.phases[part.name].teacher_forcing,
-            )
+            network.objective = self.objectives[part.name]
+            network.teacher_forcing = self.recipe.phases[part.name].teacher_forcing
         self.head.frozen = not (network.uses_labels and network.objective.unfreeze_head)
 
     @property
     def trains_head(self) -> bool:
-        """Whether labels train the head as well, in some part of the training."""
-        return any(goal.unfreeze_head for goal in self.objectives.values())
+        """Whether labels train the head too, in some phase."""
+        return any(objective.unfreeze_head for objective in self.objectives.values())
 
     @torch.no_grad()
-    def _align(self, own: int) -> Alignment:
-        """Measure how far each layer of the teacher moves its tokens, and align the student with it."""
-        recipe, settings = self.recipe, self.recipe.alignment
-        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.process.device)
-        tokens = self.teacher.layout().cls if settings.tokens == "cls" else slice(None)
-        # Some fused attentions turn NaN into numbers, and a student that starts as its teacher copies weights.
-        if validate := [name for name, weight in self.teacher.named_parameters() if not weight.isfinite().all()]:
+    def _measure_alignment(self, steps: int) -> Alignment:
+        """The alignment for the distances that the layers of the teacher move its tokens."""
+        recipe, settings, teacher = self.recipe, self.recipe.alignment, self.teacher
+        # Some fused attentions turn NaN into numbers, so weights are checked as well as states.
+        if broken := [name for name, weight in teacher.named_parameters() if not weight.isfinite().all()]:
             raise ValueError(
-                f"the teacher's weights are not all finite: {shortened(validate)}; save or download it again"
+                f"the teacher's weights are not all finite: {shortened(broken)}; save or download it again"
             )
-        states = (finite(self.teacher.states(batch["pixel_values"])) for batch in batches)
+        batches = evaluation_batches(self.data, "train", 128, limit=settings.images, device=self.process.device)
+        tokens = teacher.layout().cls if settings.tokens == "cls" else slice(None)
+        states = (check_finite(teacher.states(batch["pixel_values"])) for batch in batches)
         alignment = Alignment(settings.kind, layer_distances(states, tokens), settings.temperature)
-        loose = recipe.objective.path == "last" or recipe.objective.match == "exact" or recipe.phases
-        matched = [] if loose else recipe.train.steps or [own]
-        for steps in [*matched, own] if recipe.stopping.bound else matched:
-            alignment.indices(steps)  # too few steps for the teacher's layers: say so now, not at the first batch
+        exact = recipe.objective.path == "last" or recipe.objective.match == "exact" or recipe.phases
+        checked = [] if exact else [*(recipe.train.steps or [steps])]
+        for number in [*checked, steps] if recipe.stopping.bound else checked:
+            alignment.indices(number)  # an error for fewer steps than layers
         return alignment
 
     def metrics(self, score: Score) -> dict[str, Any]:
@@ -194,30 +193,54 @@ class DistillTask(StudentTask):
         return super().metrics(score)
 
     def record_fields(self) -> dict[str, Any]:
-        return {**super().record_fields(), **({"phases": self._phase_facts()} if self.phases else {})}
-
-    def _phase_facts(self) -> dict[str, Any]:
-        """Share, ways and rates of every phase; the ways that the last one is judged on have chosen the weights."""
-        return {
-            part.name: {
-                "share": part.share,
-                "teacher_forcing": self.recipe.phases[part.name].teacher_forcing,
-                "solver_configs": self.recipe.phases[part.name].solver_configs,
-                "learning_rate": part.learning_rate,
-                "muon_learning_rate": part.muon_learning_rate,
-                "final_rate": part.final_rate,
-                "eval_configs": [
-                    None if solver_config is None else solver_config.to_dict() for solver_config in part.eval_configs
-                ],
+        if not self.phases:
+            return super().record_fields()
+        phases = {
+            phase.name: {
+                "share": phase.share,
+                "teacher_forcing": self.recipe.phases[phase.name].teacher_forcing,
+                "solver_configs": self.recipe.phases[phase.name].solver_configs,
+                "learning_rate": phase.learning_rate,
+                "muon_learning_rate": phase.muon_learning_rate,
+                "final_rate": phase.final_rate,
+                # Those of the last phase have selected the weights.
+                "eval_configs": [config and config.to_dict() for config in phase.eval_configs],
             }
-            for part in self.phases
+            for phase in self.phases
         }
+        return {**super().record_fields(), "phases": phases}
 
     def summary(self, score: Score) -> str:
         return (
             f"test top-1 {score.top1:.2%} (teacher {self.teacher_score.top1:.2%})  agreement {self.agreement:.2%}  "
             f"of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
         )
+
+
+def check_finite(states: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
+    """The states of a teacher; an error names the first layer with NaN or infinity."""
+    for layer, state in enumerate(states):
+        if not torch.isfinite(state).all():
+            where = f"its block {layer}" if layer else "its embedding"
+            raise ValueError(
+                f"the teacher's states are not all finite: NaN or infinity comes out of {where} for training images; "
+                "check the pixel statistics in its preprocessor_config.json"
+            )
+    return states
+
+
+def check_pooled(student: OdeStudent, objectives: Mapping[str, DistillObjective]) -> None:
+    """Refuse `objective.pooled`, in any phase, for a model without a linear head whose input could be matched."""
+    vit_spec = student.vit_spec
+    if linear_heads(student.model, vit_spec.locator, vit_spec.labels):
+        return
+    why = f"{type(student.model).__name__} has no linear head with {vit_spec.labels} outputs beside its blocks"
+    keys = {f"phases.{name}.objective" if name else "objective": value.pooled for name, value in objectives.items()}
+    problems = [
+        f"{key}.pooled={weight:g}: {why}; set it to 0, and {key}.cls=1" for key, weight in keys.items() if weight
+    ]
+    if problems:
+        raise ConfigError("the recipe", problems)
 
 
 def comparison(folder: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""x_student(t_i; n steps) = x_teacher(t_i; N steps): one equation learns to be answered in fewer evaluations."""
+"""x_student(t_i; n steps) = x_teacher(t_i; N steps): an ODE-ViT learns to give its answer in fewer evaluations."""
 
 from __future__ import annotations
 
@@ -28,46 +28,49 @@ from odevit.train.splits import evaluation_batches, read_data
 class StepDistillation(DistillationModule):
     """L = mean_i |x(t_i) - y(t_i)|^2 / v_i + KL, x in n steps of the student, y in N >= n steps of the teacher.
 
-    Step distillation, as diffusion and flow matching have it (Salimans and Ho 2022; Song et al. 2023). The survey's
-    last section names it among what may find "renewed relevance when brought back". The student begins as the teacher
-    and meets its states at the ends of its own, longer steps: at once, not by halving again and again.
+    Step distillation, as in diffusion and flow matching (Salimans and Ho 2022; Song et al. 2023). The student starts
+    with the teacher's weights and is compared with it at the end of each of its own, longer steps, without halving the
+    number of steps again and again.
     """
 
     @property
     def solver_config(self) -> SolverConfig:
         return self.student.solver_config
 
+    @torch.no_grad()
     def target(self, pixels: Pixels, solver_config: SolverConfig) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The teacher's states at the ends of the steps of a way, and its logits."""
-        own, each = self.teacher.solver_config, max(1, -(-self.teacher.solver_config.steps // solver_config.steps))
-        fine = own.replace(steps=each * solver_config.steps, horizon=solver_config.horizon, grid=solver_config.grid)
-        with torch.no_grad():
-            solution = self.teacher.depth(self.teacher.embed(pixels), fine, save=range(each, fine.steps + 1, each))
-            return solution.states, self.teacher.readout(solution.state)
+        """The teacher's states at the ends of the student's steps, and its logits."""
+        own, steps = self.teacher.solver_config, solver_config.steps
+        factor = max(1, -(-own.steps // steps))  # teacher steps in one of the student's, rounded up
+        fine = own.replace(steps=factor * steps, horizon=solver_config.horizon, grid=solver_config.grid)
+        save = range(factor, fine.steps + 1, factor)
+        solution = self.teacher.follow(self.teacher.embed(pixels), fine, save=save)
+        return solution.states, self.teacher.readout(solution.state)
 
     def forward(
         self, pixel_values: Pixels, labels: Tensor | None = None, *, solver_config: SolverConfig | None = None
     ) -> BatchLoss:
-        """The loss of a batch that the student goes through in this way, and its weighted parts by name."""
-        goal, solver_config = self.objective, self.solver_config if solver_config is None else solver_config
-        states, logits = self.target(pixel_values, solver_config)
-        solution = self.student.depth(
-            self.student.embed(pixel_values), solver_config, save=range(1, solver_config.steps + 1)
-        )
+        """The loss of a batch with these solver settings of the student, and its weighted parts by name."""
+        objective = self.objective
+        solver_config = self.solver_config if solver_config is None else solver_config
+        states, target_logits = self.target(pixel_values, solver_config)
+        save = range(1, solver_config.steps + 1)
+        solution = self.student.follow(self.student.embed(pixel_values), solver_config, save=save)
         errors = [
             F.mse_loss(at_least_single(x), at_least_single(y)) / channel_variance(y)
             for x, y in zip(solution.states, states, strict=True)
         ]
-        answer = self.student.readout(solution.state)
-        parts = {"path": goal.others * torch.stack(errors).mean()}
-        parts["logits"] = goal.logits * logit_kl(answer, logits, goal.temperature)["loss"]
-        if goal.cross_entropy and labels is not None:
-            parts["cross_entropy"] = goal.cross_entropy * F.cross_entropy(answer.float(), labels)
-        return BatchLoss(torch.stack(list(parts.values())).sum(), {name: p.detach() for name, p in parts.items()})
+        logits = self.student.readout(solution.state)
+        losses = {"path": objective.others * torch.stack(errors).mean()}
+        losses["logits"] = objective.logits * logit_kl(logits, target_logits, objective.temperature)["loss"]
+        if objective.cross_entropy and labels is not None:
+            losses["cross_entropy"] = objective.cross_entropy * F.cross_entropy(logits.float(), labels)
+        total = torch.stack(list(losses.values())).sum()
+        return BatchLoss(total, {name: loss.detach() for name, loss in losses.items()})
 
 
 class StepDistillationTask(StudentTask):
-    """A model of ours that learns to answer in few steps what it answers in many, and to go on answering in many."""
+    """An ODE-ViT that learns to predict in few steps what it predicts in many, and keeps its accuracy in many."""
 
     card: ClassVar[str] = "distill/fewer_steps.md.j2"
 
@@ -79,14 +82,13 @@ class StepDistillationTask(StudentTask):
         teacher.requires_grad_(False).to(device)
         data = read_data(recipe, teacher.image_processor)
         data = align_classes(data, teacher.classes, "the teacher", "give data of its classes with data=")
-        seen = statistics_of(teacher.image_processor)
-        self.data = replace(data, mean=seen.mean, std=seen.std)
+        statistics = statistics_of(teacher.image_processor)
+        self.data = replace(data, mean=statistics.mean, std=statistics.std)
         student = copy.deepcopy(teacher).requires_grad_(True)
-        asked = {name: vars(recipe.student)[name] for name in ("steps", "solver", "grid")}
-        with with_key_prefix("student", asked):
-            solver_config = teacher.solver_config.replace(
-                **{name: value for name, value in asked.items() if value is not None}
-            )
+        given = {name: vars(recipe.student)[name] for name in ("steps", "solver", "grid")}
+        with with_key_prefix("student", given):
+            changes = {name: value for name, value in given.items() if value is not None}
+            solver_config = teacher.solver_config.replace(**changes)
         if not solver_config.is_fixed:
             problem = (
                 f"student.steps={solver_config.steps} was asked of {solver_config.name}, which chooses its steps "
@@ -100,16 +102,16 @@ class StepDistillationTask(StudentTask):
         self.network = StepDistillation(student, teacher, recipe.objective)
         self.make_batches(self.with_teacher_labels("validation"))
         few = [solver_config.replace(steps=steps) for steps in recipe.train.steps or [solver_config.steps]]
-        # As often in many steps as in few: one checkpoint keeps both.
+        # Half of the batches in the teacher's steps, so that the student stays accurate in both.
         self.sampler = ListSampler((*few, *[teacher.solver_config] * len(few)), recipe.seed)
 
     def metrics(self, score: Score) -> dict[str, Any]:
-        figures = super().metrics(score)
+        metrics = super().metrics(score)
         teacher, test = self.network.teacher, evaluation_batches(self.data, "test", device=self.process.device)
-        # The same steps without learning, and the student in as many steps as its teacher.
+        # The teacher in the student's steps, and the student in the teacher's.
         self.untaught = evaluate_batches(teacher, test, solver_config=self.network.solver_config).top1
         self.many = evaluate_batches(self.student, test, solver_config=teacher.solver_config).top1
-        return {**figures, "untaught_top1": self.untaught, "many_steps_top1": self.many}
+        return {**metrics, "untaught_top1": self.untaught, "many_steps_top1": self.many}
 
     def record_fields(self) -> dict[str, Any]:
         return {
