@@ -86,7 +86,7 @@ def test_broken_file(parquet_folder: Maker) -> None:
 
 
 def test_records_can_be_sent_to_workers_and_know_their_blocks(parquet_folder: Maker) -> None:
-    records = find_source(parquet_folder()).parts["train"]
+    records = find_source(parquet_folder()).splits["train"]
     assert records.blocks is not None
     assert records.blocks.tolist() == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 2
     copy = pickle.loads(pickle.dumps(records))
@@ -101,8 +101,8 @@ def test_real_test_part(real_data: Path, name: str, classes: int, first: str) ->
     source = find_source(real_data / name)
     assert len(source.classes) == classes
     assert source.classes[0] == first
-    assert len(source.parts["train"]) == 50_000
-    images, complaints = decode_records(source.parts["test"], Decoder(32, resize=False), title=name)
+    assert len(source.splits["train"]) == 50_000
+    images, complaints = decode_records(source.splits["test"], Decoder(32, resize=False), title=name)
     assert complaints == []
     assert images.pixels.shape == (10_000, 3, 32, 32)
     assert torch.bincount(images.labels).tolist() == [10_000 // classes] * classes

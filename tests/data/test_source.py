@@ -97,7 +97,7 @@ def test_a_changed_file_is_seen_by_the_next_load(class_folders: Maker, tmp_path:
     write_parquet(parquet, {"image": images_of(8), "label": pa.array([1, 0] * 4)})
     assert isinstance(changed, Images)
     np.testing.assert_array_equal(changed.pixels[0].numpy(), np.asarray(picture(777)).transpose(2, 0, 1))
-    assert find_source(parquet).parts["train"].labels.tolist() == [1, 0] * 4
+    assert find_source(parquet).splits["train"].labels.tolist() == [1, 0] * 4
 
 
 def test_columns_of_class_folders_are_refused(class_folders: Maker) -> None:
@@ -106,7 +106,7 @@ def test_columns_of_class_folders_are_refused(class_folders: Maker) -> None:
 
 
 def test_file_records_can_be_sent_to_workers(class_folders: Maker) -> None:
-    records = find_source(class_folders()).parts["train"]
+    records = find_source(class_folders()).splits["train"]
     name = records.name(3)
     copy = pickle.loads(pickle.dumps(records))
     assert copy.read(3) == records.read(3) == Path(name)
@@ -138,7 +138,7 @@ def test_images_may_be_stored_in_several_ways(tmp_path: Path, kind: str) -> None
     }[kind]
     if kind == "files beside":
         images = images.cast(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-    records = find_source(write_parquet(folder, {"image": images, "label": pa.array([0, 1] * 3)})).parts["train"]
+    records = find_source(write_parquet(folder, {"image": images, "label": pa.array([0, 1] * 3)})).splits["train"]
     data = records.read(4)
     assert data == (folder / "4.png" if kind == "files beside" else encoded(4))
 

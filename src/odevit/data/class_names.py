@@ -47,9 +47,9 @@ def align_classes(data: DataSet, known: Sequence[str], who: str, remedy: str) ->
     moved: dict[str, Any] = {}
     if numbers != list(range(len(given))):
         table = torch.tensor(numbers)
-        for part in ("train", "validation", "test"):
-            images = getattr(data, part)
-            moved[part] = images.with_labels(table[images.labels])
+        for split in ("train", "validation", "test"):
+            images = getattr(data, split)
+            moved[split] = images.with_labels(table[images.labels])
     return replace(data, classes=names, **moved)
 
 

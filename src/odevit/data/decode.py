@@ -82,10 +82,10 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
         raise ValueError(f"{os.fspath(path)!r} cannot be read as an image: {error}") from error
 
 
-def infer_image_size(parts: Iterable[Records]) -> int:
-    """The side all images seem to have, judging by some of each part."""
+def infer_image_size(splits: Iterable[Records]) -> int:
+    """The side all images seem to have, judging by some of each split."""
     sizes: set[tuple[int, int]] = set()
-    for records in parts:
+    for records in splits:
         for index in records.sample_indices(_PROBES):
             try:
                 sizes.add(open_image(records.read(index)).size)

@@ -1,4 +1,4 @@
-"""Records: pictures not decoded yet, and their labels. Every source becomes these first."""
+"""Records: encoded images with their labels, in memory, in files or in tables."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 Encoded = bytes | Path | np.ndarray
-"""A picture as it lies in the source: the bytes of a file, the path of one, or uint8 [H, W] or [H, W, 3]."""
+"""An image as the source has it: the bytes of a file, its path, or uint8 [H, W] or [H, W, 3]."""
 
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
-"""What PIL raises on files that are missing, truncated, or not images; it has no common class for them."""
+"""What PIL raises for files that are missing, truncated, or not images; these errors have no common class."""
 
 
-_ROWS = 256  # read together, as a row group would be: pictures that lie in no blocks of their own
+_ROWS = 256  # of a block, for records that have no blocks of their own
 _OPEN_SHARDS = 16  # kept by one reader: 16 of the hub's usual 100 to 1000 images are some megabytes
 
 
@@ -39,14 +39,14 @@ class SizeError(Exception):
 
 
 class Records(ABC):
-    """`read(i)` gives the i-th picture undecoded, `name(i)` what to call it in an error."""
+    """`read(i)` gives the i-th image encoded, `name(i)` its name for errors."""
 
     labels: Tensor
     blocks: Tensor | None = None
-    """Number of the block each sample must be read with (int64 [N]); None when any order costs the same."""
+    """The block that each sample is read with, int64 [N]; None if all orders cost the same."""
 
     def sample_indices(self, count: int, blocks: int = 1) -> list[int]:
-        """About `count` indices, evenly spread. Where samples lie in blocks, of a few: each of them is read whole."""
+        """About `count` indices, evenly spread; with blocks, all from few of them, since each is read as a whole."""
         if self.blocks is None:
             return list(range(0, len(self), max(1, len(self) // count)))
         present = self.blocks.unique()
@@ -90,7 +90,7 @@ class _Subset(Records):
 
 
 class ArrayRecords(Records):
-    """Pictures that are arrays already: uint8 [N, H, W] or [N, H, W, 3]."""
+    """Images in an array, uint8 [N, H, W] or [N, H, W, 3]."""
 
     def __init__(self, arrays: np.ndarray, labels: Tensor) -> None:
         self.arrays = arrays
@@ -104,10 +104,10 @@ class ArrayRecords(Records):
 
 
 class PathRecords(Records):
-    """Pictures that are files."""
+    """Images in files."""
 
     def __init__(self, paths: Iterable[str | Path], labels: Tensor) -> None:
-        # One object, which processes can share, and bytes: text would take four times as much.
+        # One array, which processes can share, of bytes: text takes four times as much.
         self.paths = np.array([os.fsencode(path) for path in paths], dtype=bytes)
         self.labels = labels
 
@@ -119,38 +119,38 @@ class PathRecords(Records):
 
 
 class JoinedRecords(Records):
-    """One after the other."""
+    """Several records, concatenated."""
 
-    def __init__(self, parts: Sequence[Records]) -> None:
-        self.parts = tuple(parts)
-        self.starts = list(accumulate((len(part) for part in parts), initial=0))
-        self.labels = torch.cat([part.labels for part in parts])
-        if any(part.blocks is not None for part in parts):
+    def __init__(self, members: Sequence[Records]) -> None:
+        self.members = tuple(members)
+        self.starts = list(accumulate(map(len, members), initial=0))
+        self.labels = torch.cat([records.labels for records in members])
+        if any(records.blocks is not None for records in members):
             blocks, first = [], 0
-            for part in parts:
-                own = torch.arange(len(part)) // _ROWS if part.blocks is None else part.blocks
+            for records in members:
+                own = torch.arange(len(records)) // _ROWS if records.blocks is None else records.blocks
                 blocks.append(own + first)
                 first += int(own.max()) + 1
             self.blocks = torch.cat(blocks)
 
     def read(self, index: int) -> Encoded:
-        part, place = self._place(index)
-        return part.read(place)
+        records, inner = self._find(index)
+        return records.read(inner)
 
     def name(self, index: int) -> str:
-        part, place = self._place(index)
-        return part.name(place)
+        records, inner = self._find(index)
+        return records.name(inner)
 
-    def _place(self, index: int) -> tuple[Records, int]:
+    def _find(self, index: int) -> tuple[Records, int]:
         number = bisect_right(self.starts, index) - 1
-        return self.parts[number], index - self.starts[number]
+        return self.members[number], index - self.starts[number]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows that are read together: `open()` gives them as a `datasets.Dataset` with undecoded images.
+    """`rows` rows that are read together: `open()` returns a `datasets.Dataset` with encoded images.
 
-    Row r is called "row `first` + r of `where`". Paths may be relative to `folder`.
+    The name of row r is "row `first` + r of `where`". Paths may be relative to `folder`.
     """
 
     open: Callable[[], Dataset]
@@ -161,9 +161,9 @@ class Shard:
 
 
 class TableRecords(Records):
-    """The column `column` of `shards`, one after another. Shards are opened when first read; the last few stay open.
+    """A column of several shards. A shard is opened when it is first read; the last few stay open.
 
-    With `in_blocks` opening a shard is costly, and `blocks` says so.
+    `in_blocks`: opening a shard is costly, so each is a block.
     """
 
     def __init__(self, shards: Sequence[Shard], column: str, labels: Tensor, *, in_blocks: bool = False) -> None:
@@ -176,7 +176,7 @@ class TableRecords(Records):
         self._images: OrderedDict[int, Any] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_images": OrderedDict()}  # a worker opens its own shards
+        return self.__dict__ | {"_images": OrderedDict()}  # each worker opens its own shards
 
     def read(self, index: int) -> Encoded:
         image = self._image(index) or {"bytes": None, "path": None}
@@ -207,14 +207,14 @@ class TableRecords(Records):
 
 @dataclass(frozen=True)
 class Source:
-    """A data set located but not decoded; parts have the names they came with ("train", "test", "val", ...).
+    """A data set located but not decoded; splits have their original names ("train", "test", "val", ...).
 
-    `facts` is all that a cached copy depends on: the files with their sizes and times, the columns chosen.
+    `fingerprint` is all that a cached copy depends on: the files with their sizes and times, the columns chosen.
     """
 
     name: str
     classes: tuple[str, ...]
-    parts: Mapping[str, Records]
-    facts: tuple[object, ...]
+    splits: Mapping[str, Records]
+    fingerprint: tuple[object, ...]
     files: tuple[Path, ...] = ()
-    """The files that it is read from, where these are the user's own."""
+    """The user's files that it is read from."""

@@ -1,12 +1,12 @@
-"""A name, a folder or a hub id -> Source: undecoded pictures with their labels, read by `datasets`, never copied.
+"""A name, a folder or a hub id -> Source: encoded images with their labels, read by `datasets`, never copied.
 
     class folders    the paths
     parquet files    one row group at a time
     a hub id         what `load_dataset` keeps on disk, memory-mapped
 
-Local files do not go through `load_dataset("imagefolder")` or `("parquet")`: both first write an Arrow copy below
-~/.cache/huggingface, and imagefolder drops the labels when classes have subfolders and overlooks empty classes.
-`datasets` takes most of a second to import, so only the functions that need it import it.
+Local files do not go through `load_dataset("imagefolder")` or `("parquet")`: both first write an Arrow copy to
+~/.cache/huggingface; imagefolder drops the labels if classes have subfolders, and does not see empty classes.
+`datasets` takes most of a second to import, so it is imported inside functions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", 
 SHARD = re.compile(r"-\d+-of-\d+.*$")
 
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "category", "cls")
-"""Names a label column usually has, the most usual first."""
+"""Usual names of a label column, the most frequent first."""
 
 DATA_SOURCES: Registry[Callable[[], Source]] = Registry("data set")
 
@@ -53,7 +53,7 @@ def _digits() -> Source:
 
 
 def find_source(data: str | Path, *, image_column: str | None = None, label_column: str | None = None) -> Source:
-    """The source `data` stands for; see `load_data` for what it may be."""
+    """Find a data set by its name, folder or hub id, see `load_data`."""
     if isinstance(data, str) and data in DATA_SOURCES:
         return DATA_SOURCES[data]()
     path = Path(data).expanduser()
@@ -80,27 +80,29 @@ def find_source(data: str | Path, *, image_column: str | None = None, label_colu
 
 
 def _folder_source(folder: Path) -> Source:
-    parts = {child.name: child for child in _subfolders(folder) if is_split_name(child.name)} or {"train": folder}
-    files_of = {part: {child.name: pictures_in(child) for child in _subfolders(path)} for part, path in parts.items()}
-    _check_folders(folder, parts, files_of)
+    splits = {child.name: child for child in _subfolders(folder) if is_split_name(child.name)} or {"train": folder}
+    files_of = {
+        split: {child.name: image_files(child) for child in _subfolders(path)} for split, path in splits.items()
+    }
+    _check_folders(folder, splits, files_of)
     classes = tuple(sorted(set().union(*files_of.values())))
     records: dict[str, Records] = {}
     files: tuple[Path, ...] = ()
-    for part, by_class in files_of.items():
+    for split, by_class in files_of.items():
         paths = tuple(chain.from_iterable(by_class.values()))
-        labels = [classes.index(name) for name, pictures in by_class.items() for _ in pictures]
-        records[part] = PathRecords(paths, torch.tensor(labels, dtype=torch.int64))
+        labels = [classes.index(name) for name, files in by_class.items() for _ in files]
+        records[split] = PathRecords(paths, torch.tensor(labels, dtype=torch.int64))
         files += paths
-    return Source(folder.name, classes, records, file_facts(files), files)
+    return Source(folder.name, classes, records, file_fingerprint(files), files)
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    """The pictures of a folder, at any depth."""
+def image_files(folder: Path) -> list[Path]:
+    """The image files of a folder, at any depth."""
     return [path for path in visible_files(folder) if path.suffix.lower() in SUFFIXES]
 
 
 def visible_files(folder: Path) -> list[Path]:
-    """What is in a folder, at any depth. What begins with a dot is hidden: thumbnails, the notes of a Mac."""
+    """All paths in a folder, at any depth, except those with a name that begins with a dot, such as .DS_Store."""
     return sorted(
         path for path in folder.rglob("*") if not any(name.startswith(".") for name in path.relative_to(folder).parts)
     )
@@ -110,10 +112,10 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
-def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, Mapping[str, list[Path]]]) -> None:
-    empty = [str(parts[part] / name) for part, by_class in files.items() for name in by_class if not by_class[name]]
+def _check_folders(folder: Path, splits: Mapping[str, Path], files: Mapping[str, Mapping[str, list[Path]]]) -> None:
+    empty = [str(splits[split] / name) for split, by_class in files.items() for name in by_class if not by_class[name]]
     if len(empty) == sum(map(len, files.values())):
-        loose = sum(path.parent == folder for path in pictures_in(folder))
+        loose = sum(path.parent == folder for path in image_files(folder))
         problem = f"{loose} images lie in it directly, without a class" if loose else "no images were found in it"
         if any(folder.glob("*.parquet")):
             problem += " (parquet files are read if called train-00000-of-00001.parquet, test-..., and so on)"
@@ -123,24 +125,24 @@ def _check_folders(folder: Path, parts: Mapping[str, Path], files: Mapping[str, 
         )
     if empty:
         raise ValueError(f"{len(empty)} class folders hold no images: {', '.join(empty[:10])}. Fill or remove them.")
-    known = next((sorted(files[part]) for part in files if part.lower().startswith("train")), [])
-    for part, by_class in files.items():
+    known = next((sorted(files[split]) for split in files if split.lower().startswith("train")), [])
+    for split, by_class in files.items():
         unknown = sorted(set(by_class) - set(known))
         if known and unknown:
             raise ValueError(
-                f"{parts[part]} has classes the training part lacks: {', '.join(unknown[:10])};"
+                f"{splits[split]} has classes the training split lacks: {', '.join(unknown[:10])};"
                 f" it has {', '.join(known[:10])}. Rename or remove those folders."
             )
 
 
 def _parquet_files(folder: Path) -> dict[str, list[Path]]:
-    """The parquet files of each part, in order; empty when the folder is not in hub layout."""
-    parts: dict[str, list[Path]] = {}
+    """The parquet files of each split, in order; {} if the folder is not in hub layout."""
+    splits: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")]):
-        part = SHARD.sub("", path.stem)
-        if is_split_name(part):
-            parts.setdefault(part, []).append(path)
-    return parts
+        split = SHARD.sub("", path.stem)
+        if is_split_name(split):
+            splits.setdefault(split, []).append(path)
+    return splits
 
 
 def _parquet_source(
@@ -149,13 +151,13 @@ def _parquet_source(
     first = next(iter(files.values()))[0]
     features = _parquet_features(_open_parquet(first).schema_arrow)
     image, label = _choose_columns(features, image_column, label_column, str(first))
-    parts = {part: parquet_records(paths, image, label) for part, paths in files.items()}
+    splits = {split: parquet_records(paths, image, label) for split, paths in files.items()}
     every = tuple(chain.from_iterable(files.values()))
-    return Source(name, _class_names(features[label]), parts, (*file_facts(every), image, label), every)
+    return Source(name, _class_names(features[label]), splits, (*file_fingerprint(every), image, label), every)
 
 
 def parquet_records(files: list[Path], image: str, label: str | None) -> Records:
-    """Rows of parquet files; only the labels, if any, are read now, the images one row group at a time."""
+    """Rows of parquet files. Labels, if any, are read now; images later, one row group at a time."""
     shards, labels = [], []
     for path in files:
         file = _open_parquet(path)
@@ -186,46 +188,46 @@ def _open_parquet(path: Path) -> Any:
 
     try:
         return pyarrow.parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
+    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
         raise ValueError(f"{path} is not a readable parquet file ({error}). Download it again.") from error
 
 
 def column_of_images(path: Path) -> str | None:
-    """The first column of images of a parquet file, if it has one."""
+    """The first column of images of a parquet file, or None."""
     columns = _parquet_features(_open_parquet(path).schema_arrow).items()
     return next((name for name, feature in columns if _described(feature) == "image"), None)
 
 
 def _parquet_features(schema: Any) -> Features:
-    """The features noted in a parquet schema, where they agree with it."""
+    """The features in the metadata of a parquet schema, if they agree with the schema; otherwise those of its types."""
     import pyarrow
     from datasets import Features
 
-    # `datasets` writes labels as int64 and ignores the class names of a column rewritten with another width.
+    # `datasets` writes labels as int64; it ignores the class names of a column that was rewritten as int32.
     for position, field in enumerate(schema):
         if pyarrow.types.is_integer(field.type):
             schema = schema.set(position, field.with_type(pyarrow.int64()).with_nullable(True))
     try:
         return Features.from_arrow_schema(schema)
-    except ValueError:  # the notes are incomplete, as of classes without names: the types must do
+    except ValueError:  # incomplete metadata, such as classes without names
         return Features.from_arrow_schema(schema.remove_metadata())
 
 
 def _hub_source(identifier: str, image_column: str | None, label_column: str | None, otherwise: str) -> Source:
-    """The data set `identifier`, "owner/name" or "owner/name:configuration". `otherwise` ends the error message."""
+    """The data set "owner/name" or "owner/name:configuration"; `otherwise` is the end of the error message."""
     import datasets
 
     name, _, configuration = identifier.partition(":")
     try:
         with hub_access(name):
             splits = datasets.load_dataset(name, configuration or None)
-    except (OSError, ValueError, RuntimeError) as error:  # absent, unreachable, or in need of a configuration
+    except (OSError, ValueError, RuntimeError) as error:  # missing, unreachable, or without a configuration
         raise ValueError(f"data={identifier!r} could not be fetched from the hub ({error}). {otherwise}") from error
     features = next(iter(splits.values())).features
     image, label = _choose_columns(features, image_column, label_column, identifier)
-    parts = {part: _table_records(split, image, label, f"split {part!r}") for part, split in splits.items()}
-    facts = [(part, len(split), split._fingerprint) for part, split in splits.items()]
-    return Source(identifier, _class_names(features[label]), parts, (image, label, *facts))
+    records = {name: _table_records(split, image, label, f"split {name!r}") for name, split in splits.items()}
+    fingerprint = [(name, len(split), split._fingerprint) for name, split in splits.items()]
+    return Source(identifier, _class_names(features[label]), records, (image, label, *fingerprint))
 
 
 def _table_records(dataset: Dataset, image: str, label: str, where: str) -> Records:
@@ -235,7 +237,7 @@ def _table_records(dataset: Dataset, image: str, label: str, where: str) -> Reco
 
 
 def _undecoded(dataset: Dataset, column: str) -> Dataset:
-    """The column of images alone, as bytes or paths: we decode ourselves, to name and skip unreadable files."""
+    """Only the column of images, as bytes or paths: our decoder can name and skip unreadable files."""
     from datasets import Image
 
     return dataset.select_columns([column]).cast_column(column, Image(decode=False))
@@ -251,15 +253,15 @@ def _class_names(feature: Any) -> tuple[str, ...]:
     return tuple(getattr(feature, "names", None) or ())
 
 
-def file_facts(files: Iterable[Path]) -> tuple[object, ...]:
-    """Names, sizes and times of files: what has the same is taken to be the same."""
+def file_fingerprint(files: Iterable[Path]) -> tuple[object, ...]:
+    """Names, sizes and modification times of files."""
     return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def _choose_columns(
     features: Features, image_column: str | None, label_column: str | None, where: str
 ) -> tuple[str, str]:
-    """The columns of the images and of the labels: as asked for, else by type and by usual name."""
+    """The columns of images and labels: as given, otherwise the first of the right type and a usual name."""
     columns = {name: _described(feature) for name, feature in features.items()}
     listed = ", ".join(f"{name!r} ({described})" for name, described in columns.items()) or "no columns"
     images = [name for name, described in columns.items() if described == "image"]
@@ -286,7 +288,7 @@ def _choose_columns(
 
 
 def _described(feature: Any) -> str:
-    """What a column holds: "image", "class" (named integers), or the type of its values."""
+    """The content of a column: "image", "class" (named integers), or the type of its values."""
     import datasets
 
     if isinstance(feature, datasets.Image) or (isinstance(feature, dict) and "bytes" in feature):

@@ -9,7 +9,6 @@ import torch
 
 from odevit.data.augment.geometry import (
     affine_matrix,
-    compose,
     random_affine,
     random_crop,
     random_flip,
@@ -104,10 +103,3 @@ def test_rotation_of_an_oblong_image_does_not_shear() -> None:
     image[0, 0, 2, 12] = 1  # two pixels right of the centre
     turned = warp(image, affine_matrix(*(torch.tensor([a]) for a in (math.pi / 2, 0.0, 0.0, 0.0, 0.0))))
     assert float(turned[0, 0, 0, 10]) == pytest.approx(1, abs=1e-5)
-
-
-def test_compose_is_the_product_of_homogeneous_matrices() -> None:
-    a, b = (affine_matrix(*(U[k : k + 5] - 0.5)) for k in (0, 3))
-    row = torch.tensor([0.0, 0.0, 1.0]).expand(6, 1, 3)
-    expected = torch.cat([a, row], 1) @ torch.cat([b, row], 1)
-    torch.testing.assert_close(compose(a, b), expected[:, :2])

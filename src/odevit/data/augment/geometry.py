@@ -49,16 +49,6 @@ def affine_matrix(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tens
     return torch.stack([first, second], 1)
 
 
-def compose(outer: Tensor, inner: Tensor) -> Tensor:
-    """p -> outer(inner(p)), [B, 2, 3].
-
-    Written out as sums of products, since a batched matrix product may round by the size of the batch.
-    """
-    linear = outer[:, :, :1] * inner[:, :1] + outer[:, :, 1:2] * inner[:, 1:2]
-    shift = torch.cat([torch.zeros_like(outer[:, :, :2]), outer[:, :, 2:]], -1)
-    return linear + shift
-
-
 def warp(images: Tensor, matrix: Tensor) -> Tensor:
     """Sample `images`, mirrored at the edges, at the positions `matrix` ([B, 2, 3]) sends the pixels to: bilinear."""
     height, width = images.shape[-2:]
