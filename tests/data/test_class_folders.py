@@ -33,7 +33,7 @@ def test_val_alone_is_the_test_part(class_folders: Maker) -> None:
 
 
 def test_two_folders_for_one_part_are_refused(class_folders: Maker) -> None:
-    with pytest.raises(ValueError, match=r"two validation parts, one named 'validation'"):
+    with pytest.raises(ValueError, match=r"two validation splits, one named 'validation'"):
         load_data(class_folders(("train", "val", "validation")))
 
 
@@ -47,7 +47,7 @@ def test_test_part_is_carved_and_said(class_folders: Maker, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, logger="odevit.data"):
         data = load_data(folder, validation=0.25)
     assert (len(data.train), len(data.validation), len(data.test)) == (12, 4, 4)
-    assert "4 of 20 images carved out" in caplog.text
+    assert "4 of 20 images are used as such" in caplog.text
     again = load_data(folder, validation=0.0, split_seed=9)
     assert isinstance(data.test, Images)
     assert isinstance(again.test, Images)
@@ -83,14 +83,14 @@ def test_class_unknown_to_training(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "test" / "eel").mkdir()
     picture(0).save(folder / "test" / "eel" / "a.png")
-    with pytest.raises(ValueError, match=r"classes the training part lacks: eel; it has cat, dog"):
+    with pytest.raises(ValueError, match=r"classes the training split lacks: eel; it has cat, dog"):
         load_data(folder)
 
 
 def test_empty_test_part(class_folders: Maker) -> None:
     folder = class_folders(("train",))
     (folder / "test").mkdir()
-    with pytest.raises(ValueError, match="the test part of pets is empty"):
+    with pytest.raises(ValueError, match="the test split of pets is empty"):
         load_data(folder)
 
 

@@ -55,7 +55,7 @@ def test_labels_of_the_wrong_type(parquet_folder: Maker, values: tuple[object, .
 
 def test_labels_outside_the_classes(parquet_folder: Maker) -> None:
     folder = parquet_folder([0, 1, 2, 7] * 3, [0, 1])
-    with pytest.raises(ValueError, match=r"3 labels of the train part of hubset are outside 0\.\.2, the first is 7"):
+    with pytest.raises(ValueError, match=r"3 labels of the train split of hubset are outside 0\.\.2, the first is 7"):
         load_data(folder)
 
 
@@ -74,7 +74,7 @@ def test_empty_test_part(parquet_folder: Maker) -> None:
     file = folder / "data" / "test-00000-of-00001.parquet"
     table = pq.read_table(file)
     pq.write_table(pa.Table.from_batches([], schema=table.schema), file)
-    with pytest.raises(ValueError, match="the test part of hubset is empty"):
+    with pytest.raises(ValueError, match="the test split of hubset is empty"):
         load_data(folder)
 
 
