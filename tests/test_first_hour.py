@@ -112,7 +112,7 @@ def evaluating():
         yield
 
 
-def test_a_picture_that_cannot_be_read_is_named_with_what_to_type(home, capsys):
+def test_train_names_an_unreadable_image_and_what_to_type(home, capsys):
     words = ["train", f"data={home / 'photos'}", f"out={home / 'torn'}", "device=cpu"]
     assert main(words) == 2
     said = capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_a_picture_that_cannot_be_read_is_named_with_what_to_type(home, capsys):
     assert not (home / "torn").exists(), "nothing is left to stand in the way of the next try"
 
 
-def test_an_engineer_with_a_folder(home, run, evaluating):
+def test_user_trains_on_a_folder_of_images(home, run, evaluating):
     config = json.loads((run / "config.json").read_text())
     assert config["image_size"] >= 48, "the pictures are not shrunk to digits"
     assert json.loads((run / "record.json").read_text())["name"] == "photos"
@@ -130,7 +130,7 @@ def test_an_engineer_with_a_folder(home, run, evaluating):
     assert "shapes" not in (run / "README.md").read_text()
 
 
-def test_an_engineer_with_a_vit(home, evaluating):
+def test_user_distills_a_vit(home, evaluating):
     words = [f"data={home / 'photos'}", *QUICK]
     head, student = home / "head", home / "student"
     assert main(["train", f"teacher={home / 'vit'}", "head_only=true", *words, "train.epochs=8", f"out={head}"]) == 0
@@ -151,7 +151,7 @@ def test_an_engineer_with_a_vit(home, evaluating):
     assert record["seeds"][0]["agreement"] == pytest.approx(agreed / len(paths))
 
 
-def test_a_researcher_who_compares_solvers(home, run, evaluating):
+def test_user_compares_solvers(home, run, evaluating):
     ways = {"solver": "euler,heun", "steps": "4,8"}
     words = [f"{key}={value}" for key, value in ways.items()]
     assert main(["eval", str(run), *words, "device=cpu", f"out={home / 'scores.json'}"]) == 0

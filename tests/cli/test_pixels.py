@@ -128,7 +128,7 @@ def check_everyone(folder, pictures, expected=None):
 
 
 @pytest.mark.parametrize("kind", ["ours", "clip", "vit"])
-def test_a_film_shows_the_part_that_the_model_sees(kind, tmp_path):
+def test_explore_shows_the_crop_that_the_model_gets(kind, tmp_path):
     model = tiny_model() if kind == "ours" else get_ode_model(Teacher(save_vit(tmp_path, PROCESSORS[kind])).model)
     photograph = drawn(610, 400)
     shown, seen = (
@@ -144,7 +144,7 @@ def test_a_film_shows_the_part_that_the_model_sees(kind, tmp_path):
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-def test_everyone_shows_a_model_the_same_pixels(channels, pictures, tmp_path):
+def test_predict_eval_and_explore_use_the_same_pixels(channels, pictures, tmp_path):
     data, files = pictures
     statistics = {"image_mean": [0.4] * channels, "image_std": [0.3] * channels}
     names = {"id2label": {0: "a", 1: "b"}, "num_labels": 2}
@@ -156,7 +156,7 @@ def test_everyone_shows_a_model_the_same_pixels(channels, pictures, tmp_path):
         close(next(iter(trained))["pixel_values"][: len(files)], by_transformers(tmp_path / "model", files))
 
 
-def test_analyze_looks_at_the_same_pixels(pictures, tmp_path, monkeypatch):
+def test_analyze_uses_the_same_pixels(pictures, tmp_path, monkeypatch):
     data, files = pictures
     tiny_model(id2label={0: "a", 1: "b"}, num_labels=2).save_pretrained(tmp_path / "model")
     read = []
@@ -173,7 +173,7 @@ def test_analyze_looks_at_the_same_pixels(pictures, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", PROCESSORS)
-def test_a_teacher_and_its_student_see_the_teachers_own_pixels(kind, pictures, tmp_path):
+def test_teacher_and_student_use_the_teachers_processor(kind, pictures, tmp_path):
     data, files = pictures
     vit = save_vit(tmp_path / "vit", PROCESSORS[kind])
     expected = by_transformers(vit, files)
@@ -188,7 +188,7 @@ def test_a_teacher_and_its_student_see_the_teachers_own_pixels(kind, pictures, t
         check_everyone(tmp_path / "student", pictures, expected)
 
 
-def test_a_whole_distillation_sees_the_teachers_pixels(pictures, tmp_path):
+def test_distill_uses_the_teachers_processor(pictures, tmp_path):
     data, files = pictures
     vit = save_vit(tmp_path / "vit", PROCESSORS["clip"])
     expected = by_transformers(vit, files)
@@ -208,7 +208,7 @@ def test_a_whole_distillation_sees_the_teachers_pixels(pictures, tmp_path):
     close(torch.cat(seen), expected)
 
 
-def test_a_teacher_of_ours_has_the_pixels_of_its_configuration(pictures, tmp_path, caplog):
+def test_distill_uses_the_configuration_of_an_odevit_teacher(pictures, tmp_path, caplog):
     """Until 0.2 the file beside it stretched pictures, which training never did."""
     _, files = pictures
     tiny_model(depth="stacked", steps=2).save_pretrained(tmp_path / "model")
@@ -231,7 +231,7 @@ def load_own(folder):
     return model
 
 
-def test_sixteen_bits_of_grey_are_refused_by_everyone(tmp_path):
+def test_all_commands_refuse_sixteen_bit_grey_images(tmp_path):
     """transformers' load_image would make them white, silently; a processor that is asked itself refuses."""
     Image.fromarray(np.full((20, 24), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     tiny_model().save_pretrained(tmp_path / "model")

@@ -44,7 +44,7 @@ def joined(some: Any, key: str = "pixel_values") -> torch.Tensor:
     return torch.cat([batch[key] for batch in some])
 
 
-def test_evaluation_is_the_normalised_data_in_order() -> None:
+def test_batches_without_augmentation_are_normalised_and_in_order() -> None:
     assert isinstance(DIGITS.validation, Images)
     made = list(batches(50, images=DIGITS.validation))
     assert [len(batch["labels"]) for batch in made] == [50, 50, 43]
@@ -53,13 +53,13 @@ def test_evaluation_is_the_normalised_data_in_order() -> None:
     assert torch.equal((back * 255).round().byte(), DIGITS.validation.pixels)
 
 
-def test_training_pixels_are_normalised() -> None:
+def test_batches_normalise_training_pixels() -> None:
     pixels = joined(batches(100, augmentation=Augmentation(), shuffle=True))
     assert float(pixels.mean()) == pytest.approx(0, abs=1e-5)
     assert float(pixels.std()) == pytest.approx(1, abs=1e-3)
 
 
-def test_plain_augmentation_gives_one_hot_targets() -> None:
+def test_batches_with_identity_augmentation_have_one_hot_targets() -> None:
     batch = next(iter(batches(64, augmentation=Augmentation())))
     assert batch["labels"].dtype == torch.float32
     assert torch.equal(batch["labels"].argmax(1), DIGITS.train.labels[:64])
@@ -67,7 +67,7 @@ def test_plain_augmentation_gives_one_hot_targets() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_together_equal_one_process_bit_for_bit(world: int) -> None:
+def test_batches_of_all_ranks_equal_one_process_bit_for_bit(world: int) -> None:
     one = train(24 * world)
     ranks = [train(24, rank=rank, world=world) for rank in range(world)]
     for whole, *parts in zip(one, *ranks, strict=True):
@@ -75,7 +75,7 @@ def test_ranks_together_equal_one_process_bit_for_bit(world: int) -> None:
             assert torch.equal(whole[key], torch.cat([part[key] for part in parts]))
 
 
-def test_batch_size_does_not_change_a_sample() -> None:
+def test_batches_of_any_size_have_the_same_samples() -> None:
     # 6 and 14 too: no multiple of the width of a vector register, where functions round otherwise.
     large = joined(train(64))
     for size in (6, 8, 14):
@@ -83,7 +83,7 @@ def test_batch_size_does_not_change_a_sample() -> None:
         assert torch.equal(small[: len(large)], large)
 
 
-def test_start_at_equals_skipping_and_lasts_one_pass() -> None:
+def test_start_at_skips_batches_in_one_pass() -> None:
     made = train(128)
     made.set_epoch(3)
     whole = list(made)
@@ -98,7 +98,7 @@ def test_start_at_equals_skipping_and_lasts_one_pass() -> None:
         made.start_at(99)
 
 
-def test_a_pass_is_a_function_of_the_epoch() -> None:
+def test_set_epoch_decides_the_batches() -> None:
     made = train(256)
     first, again = joined(made), joined(made)
     made.set_epoch(1)
@@ -106,7 +106,7 @@ def test_a_pass_is_a_function_of_the_epoch() -> None:
     assert not torch.equal(first, joined(made))
 
 
-def test_global_random_state_is_left_alone(class_folders: Callable[..., Path]) -> None:
+def test_batches_do_not_change_the_global_random_state(class_folders: Callable[..., Path]) -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -116,7 +116,7 @@ def test_global_random_state_is_left_alone(class_folders: Callable[..., Path]) -
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_wrong_channels_and_prefetch_without_cuda_are_refused() -> None:
+def test_batches_refuse_wrong_channels_and_prefetch_without_cuda() -> None:
     with pytest.raises(ValueError, match="mean has 1 and std 3 numbers; the images have 3 channels"):
         batches(8, mean=[0.5])
     with pytest.raises(ValueError, match="prefetch=True needs a CUDA device"):
@@ -124,7 +124,7 @@ def test_wrong_channels_and_prefetch_without_cuda_are_refused() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_streams_give_the_same_batches_as_memory(class_folders: Callable[..., Path], workers: int) -> None:
+def test_stream_batches_equal_device_batches(class_folders: Callable[..., Path], workers: int) -> None:
     folder = class_folders()
     resident, stream = load_data(folder), load_data(folder, resident_limit_gb=0)
     made: list[Batches] = [
@@ -150,7 +150,7 @@ def test_streams_give_the_same_batches_as_memory(class_folders: Callable[..., Pa
         assert torch.equal(held["labels"], lazy["labels"])
 
 
-def test_streams_of_parquet_show_everything_once(parquet_folder: Callable[..., Path]) -> None:
+def test_stream_batches_of_parquet_have_every_sample_once(parquet_folder: Callable[..., Path]) -> None:
     data = load_data(parquet_folder([0, 1, 2] * 20), resident_limit_gb=0, validation=0.1)
     made = make_batches(
         data.train, 8, mean=data.mean, std=data.std, num_classes=3, shuffle=True, workers=0, rank=1, world=3
@@ -158,7 +158,7 @@ def test_streams_of_parquet_show_everything_once(parquet_folder: Callable[..., P
     assert sum(len(batch["labels"]) for batch in made) == len(data.train) // 3
 
 
-def test_a_last_batch_smaller_than_the_world_is_empty_for_some() -> None:
+def test_last_batch_smaller_than_the_world_is_empty_for_some_ranks() -> None:
     images = DIGITS.train.subset(torch.arange(9))
     sizes = [[len(b["labels"]) for b in batches(2, images=images, rank=r, world=4)] for r in range(4)]
     assert sizes == [[2, 0], [2, 0], [2, 0], [2, 1]]
@@ -166,7 +166,7 @@ def test_a_last_batch_smaller_than_the_world_is_empty_for_some() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_prefetching_changes_nothing_on_the_gpu() -> None:
+def test_prefetch_gives_the_same_batches_on_the_gpu() -> None:
     ahead, plain = train(64, device="cuda"), train(64, device="cuda", prefetch=False)
     for a, b in zip(ahead, plain, strict=True):
         assert torch.equal(a["pixel_values"], b["pixel_values"])
@@ -175,7 +175,7 @@ def test_prefetching_changes_nothing_on_the_gpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_gpu_makes_the_batches_of_the_cpu() -> None:
+def test_batches_on_the_gpu_equal_those_on_the_cpu() -> None:
     gpu, cpu = train(64, device="cuda"), train(64)
     for a, b in zip(gpu, cpu, strict=True):
         torch.testing.assert_close(a["labels"].cpu(), b["labels"], atol=1e-6, rtol=1e-6)
@@ -184,7 +184,7 @@ def test_the_gpu_makes_the_batches_of_the_cpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_host_never_waits_for_the_gpu() -> None:
+def test_batches_never_synchronize_with_the_gpu() -> None:
     made = train(64, device="cuda")
     list(made)  # tables are made once
     torch.cuda.set_sync_debug_mode("error")
@@ -211,7 +211,7 @@ class Streams:
         return named
 
 
-def test_a_batch_that_nobody_takes_is_finished_before_its_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_prefetched_waits_for_the_batch_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams()
     main, side = streams.stream("main"), streams.stream("side")
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
@@ -233,7 +233,7 @@ def test_a_batch_that_nobody_takes_is_finished_before_its_memory_is_used(monkeyp
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_whoever_leaves_an_epoch_early_leaves_no_broken_batch() -> None:
+def test_leaving_an_epoch_early_on_the_gpu_corrupts_no_memory() -> None:
     made = train(64, device="cuda")
     busy = torch.randn(4096, 4096, device="cuda")
     for _ in range(20):

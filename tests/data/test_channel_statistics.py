@@ -1,4 +1,4 @@
-"""Mean and deviation are numpy's, on the training part only."""
+"""Mean and standard deviation equal numpy's, on the training split only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odevit.data.images import Images, channel_statistics
 from odevit.data.loading import load_data
 
 
-def test_equal_to_numpy_on_digits() -> None:
+def test_channel_statistics_equal_numpy() -> None:
     data = load_data()
     assert isinstance(data.train, Images)
     reference = data.train.pixels.numpy().astype(np.float64) / 255
@@ -21,20 +21,20 @@ def test_equal_to_numpy_on_digits() -> None:
     np.testing.assert_allclose(data.std, reference.std((0, 2, 3)), rtol=1e-12)
 
 
-def test_chunks_do_not_matter() -> None:
+def test_channel_statistics_do_not_depend_on_chunk() -> None:
     pixels = torch.randint(0, 256, (100, 3, 5, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = Images(pixels, torch.zeros(100, dtype=torch.int64))
     assert channel_statistics(images, chunk=7) == channel_statistics(images, chunk=1000)
 
 
-def test_a_flat_channel_can_be_divided_by() -> None:
+def test_channel_statistics_of_a_constant_channel_have_a_positive_std() -> None:
     images = Images(torch.full((4, 1, 2, 2), 51, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
     mean, std = channel_statistics(images)
     assert mean == pytest.approx((0.2,))
     assert std == (1 / 255,)
 
 
-def test_a_stream_small_enough_is_counted_whole(
+def test_channel_statistics_of_a_small_stream_use_all_images(
     class_folders: Callable[..., Path], parquet_folder: Callable[..., Path]
 ) -> None:
     for folder in (class_folders(), parquet_folder()):
@@ -43,7 +43,9 @@ def test_a_stream_small_enough_is_counted_whole(
         assert stream.std == pytest.approx(resident.std, rel=1e-12)
 
 
-def test_statistics_are_kept_and_measured_again_when_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_data_caches_statistics_and_replaces_a_damaged_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load_data("digits", cache=tmp_path)
     monkeypatch.setattr("odevit.data.loading.channel_statistics", lambda images: pytest.fail("measured a second time"))
     again = load_data("digits", cache=tmp_path)

@@ -19,7 +19,7 @@ from .conftest import picture
 Maker = Callable[..., Path]
 
 
-def test_classes_are_the_folders_and_parts_are_kept(class_folders: Maker) -> None:
+def test_load_data_takes_classes_and_splits_from_folders(class_folders: Maker) -> None:
     data = load_data(class_folders(("train", "test")), validation=0.2)
     assert data.classes == ("cat", "dog")
     assert (len(data.train), len(data.validation), len(data.test)) == (16, 4, 20)
@@ -27,22 +27,22 @@ def test_classes_are_the_folders_and_parts_are_kept(class_folders: Maker) -> Non
     assert data.name == "pets"
 
 
-def test_val_alone_is_the_test_part(class_folders: Maker) -> None:
+def test_load_data_uses_val_as_test_without_a_test_folder(class_folders: Maker) -> None:
     data = load_data(class_folders(("train", "val")), validation=0.2)
     assert (len(data.train), len(data.validation), len(data.test)) == (16, 4, 20)
 
 
-def test_two_folders_for_one_part_are_refused(class_folders: Maker) -> None:
+def test_load_data_refuses_two_folders_for_one_split(class_folders: Maker) -> None:
     with pytest.raises(ValueError, match=r"two validation splits, one named 'validation'"):
         load_data(class_folders(("train", "val", "validation")))
 
 
-def test_val_beside_test_is_used_as_it_is(class_folders: Maker) -> None:
+def test_load_data_uses_val_beside_test_as_validation(class_folders: Maker) -> None:
     data = load_data(class_folders(("train", "val", "test"), each=5))
     assert (len(data.train), len(data.validation), len(data.test)) == (10, 10, 10)
 
 
-def test_test_part_is_carved_and_said(class_folders: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_load_data_takes_test_from_train_and_logs_it(class_folders: Maker, caplog: pytest.LogCaptureFixture) -> None:
     folder = class_folders(("",))
     with caplog.at_level(logging.INFO, logger="odevit.data"):
         data = load_data(folder, validation=0.25)
@@ -55,31 +55,31 @@ def test_test_part_is_carved_and_said(class_folders: Maker, caplog: pytest.LogCa
     assert len(again.validation) == 0
 
 
-def test_no_images(tmp_path: Path) -> None:
+def test_load_data_refuses_a_folder_without_images(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     with pytest.raises(ValueError, match=r"no images were found in it; expected train/<class>/\*\.png"):
         load_data(tmp_path)
 
 
-def test_images_without_a_class(tmp_path: Path) -> None:
+def test_load_data_refuses_images_without_a_class_folder(tmp_path: Path) -> None:
     picture(0).save(tmp_path / "a.png")
     with pytest.raises(ValueError, match="1 images lie in it directly, without a class"):
         load_data(tmp_path)
 
 
-def test_only_one_class(class_folders: Maker) -> None:
+def test_load_data_refuses_a_single_class(class_folders: Maker) -> None:
     with pytest.raises(ValueError, match=r"only one class \('cat'\); expected two or more"):
         load_data(class_folders(classes=("cat",)))
 
 
-def test_empty_class_folder(class_folders: Maker) -> None:
+def test_load_data_names_empty_class_folders(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "train" / "eel").mkdir()
     with pytest.raises(ValueError, match=r"class folders hold no images: .*eel"):
         load_data(folder)
 
 
-def test_class_unknown_to_training(class_folders: Maker) -> None:
+def test_load_data_refuses_test_classes_missing_in_train(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "test" / "eel").mkdir()
     picture(0).save(folder / "test" / "eel" / "a.png")
@@ -87,14 +87,14 @@ def test_class_unknown_to_training(class_folders: Maker) -> None:
         load_data(folder)
 
 
-def test_empty_test_part(class_folders: Maker) -> None:
+def test_load_data_refuses_an_empty_test_folder(class_folders: Maker) -> None:
     folder = class_folders(("train",))
     (folder / "test").mkdir()
     with pytest.raises(ValueError, match="the test split of pets is empty"):
         load_data(folder)
 
 
-def test_unreadable_images_are_named_counted_and_skipped_only_when_asked(class_folders: Maker) -> None:
+def test_load_data_skips_unreadable_images_only_on_request(class_folders: Maker) -> None:
     folder = class_folders()
     for number in range(6):
         (folder / "train" / "cat" / f"{number:03d}.png").write_bytes(b"not an image")
@@ -113,7 +113,7 @@ def test_unreadable_images_are_named_counted_and_skipped_only_when_asked(class_f
     assert torch.bincount(data.test.labels).tolist() == [10, 4]
 
 
-def test_mixed_sizes_need_a_size(class_folders: Maker) -> None:
+def test_load_data_requires_image_size_for_mixed_sizes(class_folders: Maker) -> None:
     folder = class_folders()
     picture(0, (9, 12)).save(folder / "train" / "cat" / "003.png")
     with pytest.raises(ValueError, match=r"different sizes \(6x6, 12x9\); set image_size="):
@@ -121,14 +121,14 @@ def test_mixed_sizes_need_a_size(class_folders: Maker) -> None:
     assert load_data(folder, image_size=8).image_size == 8
 
 
-def test_a_late_odd_size_is_found_too(class_folders: Maker) -> None:
+def test_load_data_finds_a_different_size_beyond_the_first_images(class_folders: Maker) -> None:
     folder = class_folders(each=100)  # more than are tried first
     picture(0, (7, 7)).save(folder / "train" / "cat" / "001.png")
     with pytest.raises(ValueError, match=r"001\.png: images have different sizes: 6x6 and 7x7"):
         load_data(folder)
 
 
-def test_other_files_are_no_images(class_folders: Maker) -> None:
+def test_load_data_ignores_other_files(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "train" / "cat" / "notes.txt").write_text("soft")
     Image.new("L", (6, 6)).save(folder / "train" / "cat" / "grey.BMP", "BMP")

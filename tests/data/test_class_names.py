@@ -31,11 +31,11 @@ def load_run_data(*names):
         (("circle",), ("cat", "dog"), [None]),
     ],
 )
-def test_names(given, known, numbers):
+def test_match_class_names(given, known, numbers):
     assert match_class_names(given, known) == numbers
 
 
-def test_labels_follow_the_names_in_every_part(capsys):
+def test_align_classes_renumbers_every_split_by_name(capsys):
     data = align_classes(load_run_data("Cat", "dog", "eel"), ["eel", "bat", "cat", "dog"], "the teacher", "")
     assert data.classes == ("eel", "bat", "cat", "dog")
     for part in (data.train, data.validation, data.test):
@@ -44,7 +44,7 @@ def test_labels_follow_the_names_in_every_part(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_stream_is_renumbered_too(class_folders):
+def test_align_classes_renumbers_a_stream(class_folders):
     data = load_data(class_folders(), image_size=6, resident_limit_gb=0)
     swapped = align_classes(data, ["dog", "cat"], "the teacher", "")
     for before, after in ((data.train, swapped.train), (data.test, swapped.test)):
@@ -63,7 +63,7 @@ def test_a_stream_is_renumbered_too(class_folders):
         (("0", "1", "10", *"23456789"), [f"class {n}" for n in range(11)], [0, 1, 10, *range(2, 10)], None),
     ],
 )
-def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, labels, classes, capsys):
+def test_align_classes_matches_numbers_and_prints_it(given, known, labels, classes, capsys):
     data = align_classes(load_run_data(*given), known, "the teacher", "")
     assert data.train.labels.tolist() == labels
     assert data.classes == (classes or tuple(str(number) for number in range(11)))
@@ -81,7 +81,7 @@ def test_numbers_for_names_are_matched_by_number_and_it_is_said(given, known, la
         (("cat", "Cat"), ("cat", "dog")),
     ],
 )
-def test_classes_that_are_not_known_are_refused_with_both_lists(given, known):
+def test_align_classes_lists_both_sides_for_unknown_classes(given, known):
     with pytest.raises(ValueError, match="train a head") as error:
         align_classes(load_run_data(*given), known, "the teacher", "train a head")
     assert f"the data has {len(given)} classes ({', '.join(given)})" in str(error.value)

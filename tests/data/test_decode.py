@@ -1,4 +1,4 @@
-"""Pixels come out as they went in, upright, square and 8 bits."""
+"""Decoded pixels: exact, upright, square, 8 bits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from odevit.data.records import UNREADABLE, ArrayRecords, SizeError
 from .conftest import encoded, picture
 
 
-def test_png_is_exact() -> None:
+def test_decoder_keeps_png_pixels_exactly() -> None:
     pixels = Decoder(6, resize=False)(encoded(3))
     np.testing.assert_array_equal(pixels, np.asarray(picture(3)).transpose(2, 0, 1))
 
 
-def test_grey_is_repeated() -> None:
+def test_decoder_repeats_grey_in_three_channels() -> None:
     grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
     as_rgb = Decoder(4, resize=False)(grey)
     assert as_rgb.shape == (3, 4, 4)
@@ -29,7 +29,7 @@ def test_grey_is_repeated() -> None:
     np.testing.assert_array_equal(as_rgb[2], grey)
 
 
-def test_resizing_takes_the_centred_square() -> None:
+def test_decoder_resizes_the_central_square() -> None:
     """The shortest side is resized, then the centre taken, as transformers and torchvision do; edges stay apart."""
     wide = np.zeros((10, 30, 3), dtype=np.uint8)
     wide[:, 10:20] = 200  # the centre is bright, the sides are black
@@ -41,13 +41,13 @@ def test_resizing_takes_the_centred_square() -> None:
     np.testing.assert_array_equal(Decoder(5)(upright), square.transpose(0, 2, 1))
 
 
-def test_shrinking_is_antialiased() -> None:
+def test_decoder_antialiases_when_shrinking() -> None:
     checks = np.indices((64, 64)).sum(0) % 2 * 255
     small = Decoder(8)(checks.astype(np.uint8))
     assert np.abs(small.astype(int) - 128).max() < 12
 
 
-def test_turned_photographs_are_put_upright() -> None:
+def test_decoder_applies_exif_orientation() -> None:
     tall = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None], 4, 1) * 30)
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side: turn clockwise
@@ -57,7 +57,7 @@ def test_turned_photographs_are_put_upright() -> None:
         Decoder(9, resize=False)(file.getvalue())
 
 
-def test_sixteen_bits_are_not_silently_cut() -> None:
+def test_decoder_refuses_sixteen_bits() -> None:
     file = BytesIO()
     Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(file, "PNG")
     with pytest.raises(UNREADABLE, match="not 8 bits"):
@@ -74,7 +74,7 @@ def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("many")
-def test_a_picture_of_another_size_is_named() -> None:
+def test_decode_records_names_an_image_of_another_size() -> None:
     class Odd(ArrayRecords):
         def read(self, index: int) -> np.ndarray:
             return np.zeros((6, 6 + (index == 3)), dtype=np.uint8)
@@ -85,7 +85,7 @@ def test_a_picture_of_another_size_is_named() -> None:
 
 
 @pytest.mark.usefixtures("many")
-def test_unreadable_images_are_left_out_and_named() -> None:
+def test_decode_records_leaves_out_unreadable_images_and_names_them() -> None:
     class Broken(ArrayRecords):
         def read(self, index: int) -> bytes:
             return encoded(index) if index != 1 else encoded(index)[:60]
@@ -99,7 +99,7 @@ def test_unreadable_images_are_left_out_and_named() -> None:
     assert complaints[0].startswith("image 1:")
 
 
-def test_common_size_says_what_to_type() -> None:
+def test_infer_image_size_says_what_to_type() -> None:
     square = ArrayRecords(np.zeros((3, 6, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
     flat = ArrayRecords(np.zeros((3, 4, 6), dtype=np.uint8), torch.zeros(3, dtype=torch.int64))
     assert infer_image_size([square, square.subset(torch.tensor([1]))]) == 6

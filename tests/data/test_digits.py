@@ -9,7 +9,7 @@ from odevit.data.images import Images
 from odevit.data.loading import load_data
 
 
-def test_every_digit_is_there_once_with_its_level() -> None:
+def test_load_digits_has_every_image_once() -> None:
     data = load_data(validation=0.1)
     parts = [data.train, data.validation, data.test]
     assert all(isinstance(part, Images) for part in parts)
@@ -22,7 +22,7 @@ def test_every_digit_is_there_once_with_its_level() -> None:
     assert ours == sorted(map(tuple, levels.flatten(1).tolist()))
 
 
-def test_test_part_does_not_depend_on_the_validation_split() -> None:
+def test_test_split_does_not_depend_on_validation() -> None:
     a, b = load_data(split_seed=0), load_data(split_seed=1, validation=0.3)
     assert isinstance(a.test, Images)
     assert isinstance(b.test, Images)
@@ -30,6 +30,6 @@ def test_test_part_does_not_depend_on_the_validation_split() -> None:
     assert not torch.equal(a.validation.labels, b.validation.labels)
 
 
-def test_resizing_on_request() -> None:
+def test_load_digits_with_image_size() -> None:
     data = load_data(image_size=16)
     assert (data.image_size, data.channels, data.num_classes) == (16, 3, 10)

@@ -1,4 +1,4 @@
-"""Hub ids, through a stand-in for the network."""
+"""Data sets from the hub, with a fake `load_dataset`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def split(labels: list[Any], label: Any, first: int = 0) -> Any:
     return datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
 
 
-def test_splits_columns_and_pixels(hub_access: dict[str, Any]) -> None:
+def test_load_data_from_the_hub(hub_access: dict[str, Any]) -> None:
     names = datasets.ClassLabel(names=["cat", "dog"])
     hub_access["me/pets"] = datasets.DatasetDict(train=split([0, 1] * 5, names), validation=split([1, 0], names, 50))
     data = load_data("me/pets", validation=0)
@@ -45,23 +45,23 @@ def test_splits_columns_and_pixels(hub_access: dict[str, Any]) -> None:
     np.testing.assert_array_equal(data.train.pixels[3].numpy(), np.asarray(picture(3)).transpose(2, 0, 1))
 
 
-def test_configuration_after_a_colon(hub_access: dict[str, Any]) -> None:
+def test_load_data_from_the_hub_with_a_configuration(hub_access: dict[str, Any]) -> None:
     hub_access["me/pets:small"] = datasets.DatasetDict(train=split([0, 1] * 5, datasets.Value("int64")))
     data = load_data("me/pets:small")
     assert data.classes == ("0", "1")
 
 
-def test_string_labels(hub_access: dict[str, Any]) -> None:
+def test_load_data_refuses_string_labels(hub_access: dict[str, Any]) -> None:
     hub_access["me/pets"] = datasets.DatasetDict(train=split(["a", "b"], datasets.Value("string")))
     with pytest.raises(ValueError, match=r"holds string; expected integers.*class_encode_column\('label'\)"):
         load_data("me/pets")
 
 
-def test_unknown_id_says_what_data_may_be(hub_access: dict[str, Any]) -> None:
+def test_load_data_lists_possible_values_for_an_unknown_id(hub_access: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"'me/fish' could not be fetched.*data= may be a name \('digits'\)"):
         load_data("me/fish")
 
 
-def test_a_misspelt_name_is_recognised(hub_access: dict[str, Any]) -> None:
+def test_load_data_suggests_the_nearest_name(hub_access: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"Did you mean 'digits'\?"):
         load_data("digit")

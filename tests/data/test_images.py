@@ -1,4 +1,4 @@
-"""Images check themselves and choose."""
+"""Images: checks and subsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odevit.data.images import Images
 from odevit.data.loading import load_data
 
 
-def test_subset_keeps_pixels_with_their_labels() -> None:
+def test_images_subset_keeps_labels() -> None:
     pixels = torch.arange(4, dtype=torch.uint8)[:, None, None, None].expand(4, 3, 2, 2)
     images = Images(pixels, torch.arange(4))
     chosen = images.subset(torch.tensor([3, 1]))
@@ -19,12 +19,12 @@ def test_subset_keeps_pixels_with_their_labels() -> None:
     assert (images.channels, images.size) == (3, (2, 2))
 
 
-def test_float_pixels_and_missing_labels_are_refused() -> None:
+def test_images_refuse_float_pixels_and_missing_labels() -> None:
     with pytest.raises(ValueError, match=r"torch\.float32.*expected torch\.uint8 \[N, C, H, W\]"):
         Images(torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match="one per image"):
         Images(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
 
 
-def test_a_data_set_says_what_it_is() -> None:
+def test_str_of_a_data_set() -> None:
     assert str(load_data()) == "digits: 1,295 train, 143 validation, 359 test; 10 classes, 3x8x8"

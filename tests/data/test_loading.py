@@ -1,4 +1,4 @@
-"""The way in: what it refuses, what it caches, when it streams."""
+"""load_data: arguments, cache and streams."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Maker = Callable[..., Path]
 
 
 @pytest.mark.parametrize("where", ["./nowhere", "/no/such/folder", "~/nowhere-at-all"])
-def test_missing_folder_says_what_kinds_exist(where: str) -> None:
+def test_load_data_lists_possible_values_for_a_missing_folder(where: str) -> None:
     with pytest.raises(ValueError, match=r"does not exist\. data= may be a name \('digits'\), a folder with files"):
         load_data(where)
 
 
-def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+def test_load_data_refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"")
     with pytest.raises(ValueError, match="is a file, not a folder"):
         load_data(tmp_path / "x.zip")
 
 
-def test_all_bad_arguments_at_once() -> None:
+def test_load_data_reports_all_invalid_arguments_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load_data(image_size=0, validation=1.0, resident_limit_gb=-1)
     assert len(caught.value.problems) == 3
 
 
-def test_second_load_comes_from_the_cache(
+def test_load_data_reads_the_cache_the_second_time(
     class_folders: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, cache = class_folders(), tmp_path / "cache"
@@ -58,13 +58,13 @@ def test_second_load_comes_from_the_cache(
         load_data(folder, cache=cache)
 
 
-def test_options_that_change_pixels_have_their_own_cache(class_folders: Maker, tmp_path: Path) -> None:
+def test_load_data_has_a_cache_per_image_size(class_folders: Maker, tmp_path: Path) -> None:
     folder, cache = class_folders(), tmp_path / "cache"
     assert load_data(folder, cache=cache).image_size == 6
     assert load_data(folder, cache=cache, image_size=4).image_size == 4
 
 
-def test_a_broken_cache_is_made_again(class_folders: Maker, tmp_path: Path) -> None:
+def test_load_data_replaces_a_damaged_cache(class_folders: Maker, tmp_path: Path) -> None:
     folder, cache = class_folders(), tmp_path / "cache"
     first = load_data(folder, cache=cache)
     file = next(cache.iterdir())
@@ -74,7 +74,7 @@ def test_a_broken_cache_is_made_again(class_folders: Maker, tmp_path: Path) -> N
     assert file.stat().st_size > 100
 
 
-def test_large_sets_are_streamed_with_the_same_content(class_folders: Maker, parquet_folder: Maker) -> None:
+def test_load_data_streams_large_data_with_the_same_content(class_folders: Maker, parquet_folder: Maker) -> None:
     for folder in (class_folders(), parquet_folder()):
         resident, stream = load_data(folder), load_data(folder, resident_limit_gb=1e-9)
         for part in ("train", "validation", "test"):
@@ -84,7 +84,7 @@ def test_large_sets_are_streamed_with_the_same_content(class_folders: Maker, par
             assert torch.equal(held.pixels, torch.stack([lazy[i][0] for i in range(len(lazy))]))
 
 
-def test_streams_name_unreadable_images_and_can_step_over_them(class_folders: Maker) -> None:
+def test_streams_name_unreadable_images_and_skip_them_on_request(class_folders: Maker) -> None:
     folder = class_folders()
     (folder / "test" / "cat" / "000.png").write_bytes(b"no")
     strict = load_data(folder, resident_limit_gb=0).test
@@ -101,7 +101,7 @@ def test_streams_name_unreadable_images_and_can_step_over_them(class_folders: Ma
     assert label == 0
 
 
-def test_training_and_evaluation_share_what_is_decoded(tmp_path: Path, class_folders: Maker) -> None:
+def test_load_data_shares_the_cache_between_image_size_and_processor(tmp_path: Path, class_folders: Maker) -> None:
     folder, cache = class_folders(), tmp_path / "cache"
     first = load_data(folder, image_size=16, cache=cache)
     stored = sorted(cache.iterdir())
@@ -115,7 +115,7 @@ def test_training_and_evaluation_share_what_is_decoded(tmp_path: Path, class_fol
         load_data(folder, image_size=8, processor=square_processor(16))
 
 
-def test_a_share_of_the_labels_is_some_of_every_class_and_the_rest_stays_as_it_is() -> None:
+def test_load_data_with_share_takes_that_share_of_every_class() -> None:
     whole, few, again = (load_data("digits", share=share) for share in (1.0, 0.08, 0.08))
     counts, least = torch.bincount(few.train.labels), torch.bincount(whole.train.labels)
     assert torch.equal(counts, (0.08 * least).round().long())

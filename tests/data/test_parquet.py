@@ -1,4 +1,4 @@
-"""Folders in hub layout, made here and real."""
+"""Folders of parquet files in hub layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Maker = Callable[..., Path]
 
 
 @pytest.mark.parametrize("subfolder", ["data", "."])
-def test_rows_and_names_come_in_order(parquet_folder: Maker, subfolder: str) -> None:
+def test_parquet_rows_and_class_names_keep_their_order(parquet_folder: Maker, subfolder: str) -> None:
     data = load_data(parquet_folder(subfolder=subfolder), validation=0)
     assert data.classes == ("a", "b", "c")
     assert isinstance(data.train, Images)
@@ -33,11 +33,11 @@ def test_rows_and_names_come_in_order(parquet_folder: Maker, subfolder: str) -> 
     assert len(data.test) == 3
 
 
-def test_classes_without_names_are_numbered(parquet_folder: Maker) -> None:
+def test_parquet_classes_without_names_are_numbered(parquet_folder: Maker) -> None:
     assert load_data(parquet_folder(names=None)).classes == ("0", "1", "2")
 
 
-def test_columns_by_name(parquet_folder: Maker) -> None:
+def test_parquet_columns_can_be_chosen(parquet_folder: Maker) -> None:
     folder = parquet_folder(extra={"coarse": [0, 0, 1], "note": ["x"]})
     assert load_data(folder, label_column="coarse", validation=0).train.labels.tolist() == [0, 0, 1] * 4
     with pytest.raises(ValueError, match=r"'kind' is not a column.*'img' \(image\), 'label' \(class\), 'coarse'"):
@@ -47,29 +47,29 @@ def test_columns_by_name(parquet_folder: Maker) -> None:
 
 
 @pytest.mark.parametrize(("values", "kind"), [(("cat", "dog"), "string"), ((0.0, 1.0), "float64")])
-def test_labels_of_the_wrong_type(parquet_folder: Maker, values: tuple[object, ...], kind: str) -> None:
+def test_parquet_refuses_labels_of_the_wrong_type(parquet_folder: Maker, values: tuple[object, ...], kind: str) -> None:
     folder = parquet_folder(values * 6, values, names=None)
     with pytest.raises(ValueError, match=f"holds {kind}; expected integers"):
         load_data(folder)
 
 
-def test_labels_outside_the_classes(parquet_folder: Maker) -> None:
+def test_parquet_refuses_labels_outside_the_classes(parquet_folder: Maker) -> None:
     folder = parquet_folder([0, 1, 2, 7] * 3, [0, 1])
     with pytest.raises(ValueError, match=r"3 labels of the train split of hubset are outside 0\.\.2, the first is 7"):
         load_data(folder)
 
 
-def test_missing_labels(parquet_folder: Maker) -> None:
+def test_parquet_counts_missing_labels(parquet_folder: Maker) -> None:
     with pytest.raises(ValueError, match=r"1 rows of .* have no 'label'"):
         load_data(parquet_folder([0, None, 1, 2, 0, 1]))
 
 
-def test_unlabelled_test_part_is_left_aside(parquet_folder: Maker) -> None:
+def test_parquet_test_split_without_labels_is_ignored(parquet_folder: Maker) -> None:
     data = load_data(parquet_folder([0, 1, 2] * 10, [-1, -1, -1]), validation=0)
     assert (len(data.train), len(data.test)) == (24, 6)
 
 
-def test_empty_test_part(parquet_folder: Maker) -> None:
+def test_parquet_refuses_an_empty_test_split(parquet_folder: Maker) -> None:
     folder = parquet_folder()
     file = folder / "data" / "test-00000-of-00001.parquet"
     table = pq.read_table(file)
@@ -78,14 +78,14 @@ def test_empty_test_part(parquet_folder: Maker) -> None:
         load_data(folder)
 
 
-def test_broken_file(parquet_folder: Maker) -> None:
+def test_parquet_names_a_damaged_file(parquet_folder: Maker) -> None:
     folder = parquet_folder()
     (folder / "data" / "train-00000-of-00002.parquet").write_bytes(b"PAR1 but no more")
     with pytest.raises(ValueError, match=r"train-00000-of-00002\.parquet is not a readable parquet file"):
         load_data(folder)
 
 
-def test_records_can_be_sent_to_workers_and_know_their_blocks(parquet_folder: Maker) -> None:
+def test_parquet_records_can_be_pickled_and_have_blocks(parquet_folder: Maker) -> None:
     records = find_source(parquet_folder()).splits["train"]
     assert records.blocks is not None
     assert records.blocks.tolist() == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 2
@@ -97,7 +97,7 @@ def test_records_can_be_sent_to_workers_and_know_their_blocks(parquet_folder: Ma
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "classes", "first"), [("cifar10", 10, "airplane"), ("cifar100", 100, "apple")])
-def test_real_test_part(real_data: Path, name: str, classes: int, first: str) -> None:
+def test_recorded_cifar10_test_split(real_data: Path, name: str, classes: int, first: str) -> None:
     source = find_source(real_data / name)
     assert len(source.classes) == classes
     assert source.classes[0] == first
@@ -109,6 +109,6 @@ def test_real_test_part(real_data: Path, name: str, classes: int, first: str) ->
 
 
 @pytest.mark.data
-def test_real_coarse_labels(real_data: Path) -> None:
+def test_recorded_cifar100_coarse_labels(real_data: Path) -> None:
     source = find_source(real_data / "cifar100", label_column="coarse_label")
     assert len(source.classes) == 20

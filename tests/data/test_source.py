@@ -1,4 +1,4 @@
-"""One kind of records from every source: the same data set, no copies, no network, nothing stale."""
+"""find_source: the same records from every source, without copies or network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def images_of(count: int) -> pa.Array:
     return pa.array([{"bytes": encoded(number), "path": None} for number in range(count)])
 
 
-def test_class_folders_parquet_and_hub_give_the_same_data_set(
+def test_load_data_gives_the_same_for_class_folders_parquet_and_hub(
     class_folders: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = class_folders()
@@ -63,7 +63,7 @@ def test_class_folders_parquet_and_hub_give_the_same_data_set(
             assert torch.equal(ours.labels, theirs.labels)
 
 
-def test_digits_need_no_datasets_and_local_folders_no_socket_nor_cache(
+def test_load_data_imports_no_datasets_for_digits_and_opens_no_socket_for_folders(
     class_folders: Maker, parquet_folder: Maker
 ) -> None:
     """In a process of its own, which has imported nothing yet."""
@@ -87,7 +87,7 @@ for folder in {folders!r}:
     assert [path for path in home.rglob("*") if path.is_file() and "huggingface" in str(path)] == []
 
 
-def test_a_changed_file_is_seen_by_the_next_load(class_folders: Maker, tmp_path: Path) -> None:
+def test_load_data_sees_a_changed_file(class_folders: Maker, tmp_path: Path) -> None:
     folder = class_folders()
     load_data(folder, validation=0)
     picture(777).save(folder / "train" / "cat" / "000.png")
@@ -100,12 +100,12 @@ def test_a_changed_file_is_seen_by_the_next_load(class_folders: Maker, tmp_path:
     assert find_source(parquet).splits["train"].labels.tolist() == [1, 0] * 4
 
 
-def test_columns_of_class_folders_are_refused(class_folders: Maker) -> None:
+def test_find_source_refuses_columns_for_class_folders(class_folders: Maker) -> None:
     with pytest.raises(ValueError, match=r"class folders, which have no columns; leave out data\.label_column=kind"):
         find_source(class_folders(), label_column="kind")
 
 
-def test_file_records_can_be_sent_to_workers(class_folders: Maker) -> None:
+def test_path_records_can_be_pickled(class_folders: Maker) -> None:
     records = find_source(class_folders()).splits["train"]
     name = records.name(3)
     copy = pickle.loads(pickle.dumps(records))
@@ -114,19 +114,19 @@ def test_file_records_can_be_sent_to_workers(class_folders: Maker) -> None:
 
 
 @pytest.mark.parametrize("integer", [pa.int8(), pa.int32(), pa.uint16()])
-def test_class_names_do_not_depend_on_the_width_of_the_integers(tmp_path: Path, integer: pa.DataType) -> None:
+def test_find_source_keeps_class_names_for_int32_labels(tmp_path: Path, integer: pa.DataType) -> None:
     label = {"names": ["cat", "dog"], "_type": "ClassLabel"}
     columns = {"image": images_of(6), "label": pa.array([0, 1] * 3, integer)}
     assert load_data(write_parquet(tmp_path / "set", columns, label)).classes == ("cat", "dog")
 
 
-def test_classes_noted_without_names_are_numbered(tmp_path: Path) -> None:
+def test_find_source_numbers_classes_with_incomplete_metadata(tmp_path: Path) -> None:
     columns = {"image": images_of(6), "label": pa.array([0, 1] * 3)}
     assert load_data(write_parquet(tmp_path / "set", columns, {"_type": "ClassLabel"})).classes == ("0", "1")
 
 
 @pytest.mark.parametrize("kind", ["binary", "path first", "files beside"])
-def test_images_may_be_stored_in_several_ways(tmp_path: Path, kind: str) -> None:
+def test_load_data_reads_images_as_bytes_paths_and_binary(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     for number in range(6):
@@ -143,7 +143,7 @@ def test_images_may_be_stored_in_several_ways(tmp_path: Path, kind: str) -> None
     assert data == (folder / "4.png" if kind == "files beside" else encoded(4))
 
 
-def test_rows_without_an_image_and_columns_without_images_are_named(tmp_path: Path) -> None:
+def test_find_source_names_rows_and_columns_without_images(tmp_path: Path) -> None:
     images = images_of(6).to_pylist()
     images[2] = None
     images[3] = {"bytes": None, "path": None}
@@ -156,7 +156,7 @@ def test_rows_without_an_image_and_columns_without_images_are_named(tmp_path: Pa
         load_data(folder, image_column="label")
 
 
-def test_missing_labels_of_a_hub_set_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_data_from_the_hub_counts_missing_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"image": [Image.new("RGB", (4, 4))] * 4, "label": [0, None, 1, 0]}
     features = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
     hub = datasets.DatasetDict(train=datasets.Dataset.from_dict(rows, features=features))

@@ -1,4 +1,4 @@
-"""flip, crop, zoom, affine: what moves, moves as it should; what should not move, does not."""
+"""flip, crop, zoom, affine: selected samples move as defined, the others stay."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ U = torch.rand(8, 6, generator=torch.Generator().manual_seed(1))
 ZERO = torch.zeros(6)
 
 
-def test_flip_twice_is_the_identity() -> None:
+def test_random_flip_twice_is_the_identity() -> None:
     once = random_flip(IMAGES, U[0], 1.0)
     assert torch.equal(once, IMAGES.flip(-1))
     assert torch.equal(random_flip(once, U[0], 1.0), IMAGES)
 
 
-def test_flip_takes_those_below_the_probability() -> None:
+def test_random_flip_mirrors_samples_below_the_probability() -> None:
     flipped = (random_flip(IMAGES, U[0], 0.4) != IMAGES).flatten(1).any(1)
     assert torch.equal(flipped, U[0] < 0.4)
 
 
-def test_crop_of_zero_is_the_identity() -> None:
+def test_random_crop_of_zero_is_the_identity() -> None:
     assert torch.equal(random_crop(IMAGES, U[:2], 0), IMAGES)
 
 
 @pytest.mark.parametrize(("size", "padding"), [((8, 8), 2), ((5, 8), 4)])
-def test_crop_is_a_window_of_the_padded_image(size: tuple[int, int], padding: int) -> None:
+def test_random_crop_is_a_window_of_the_padded_image(size: tuple[int, int], padding: int) -> None:
     images = IMAGES[:, :, : size[0], : size[1]]
     result = random_crop(images, U[:2], padding)
     padded = torch.nn.functional.pad(images, (padding,) * 4, "reflect")
@@ -46,7 +46,7 @@ def test_crop_is_a_window_of_the_padded_image(size: tuple[int, int], padding: in
         assert torch.equal(result[n], padded[n, :, top : top + size[0], left : left + size[1]])
 
 
-def test_every_place_of_a_crop_is_as_likely() -> None:
+def test_random_crop_offsets_are_equally_likely() -> None:
     u = torch.rand(2, 20_000, generator=torch.Generator().manual_seed(2))
     image = torch.zeros(20_000, 1, 9, 9)
     image[:, :, 4, 4] = 1  # too far from the edge to be mirrored into the crop
@@ -55,12 +55,12 @@ def test_every_place_of_a_crop_is_as_likely() -> None:
     assert float(where.sum()) == pytest.approx(25, abs=1e-3)
 
 
-def test_crop_larger_than_the_image_is_refused() -> None:
+def test_random_crop_refuses_padding_as_large_as_the_image() -> None:
     with pytest.raises(ValueError, match="crop=8 for images of 8x8"):
         random_crop(IMAGES, U[:2], 8)
 
 
-def test_zoom_is_a_window_within_the_image() -> None:
+def test_random_zoom_is_a_window_within_the_image() -> None:
     """Of two ramps, one down and one to the right, the slopes are the window's sides and the ends say where it lies."""
     count, height, width = 400, 24, 36
     u = torch.rand(4, count, generator=torch.Generator().manual_seed(3))
@@ -80,25 +80,25 @@ def test_zoom_is_a_window_within_the_image() -> None:
     assert float(uncut.float().mean()) > 0.5
 
 
-def test_affine_identity() -> None:
+def test_warp_with_the_identity_matrix() -> None:
     matrix = affine_matrix(ZERO, ZERO, ZERO, ZERO, ZERO)
     torch.testing.assert_close(warp(IMAGES, matrix), IMAGES, atol=1e-5, rtol=0)
     assert torch.equal(random_affine(IMAGES, U[:5], 0.0), IMAGES)
 
 
-def test_affine_leaves_the_others_bit_for_bit() -> None:
+def test_random_affine_keeps_unselected_samples_bit_for_bit() -> None:
     moved = (random_affine(IMAGES, U[:5], 0.5) != IMAGES).flatten(1).any(1)
     assert torch.equal(moved, U[0] < 0.5)
 
 
-def test_quarter_turn_and_whole_shift() -> None:
+def test_warp_with_a_quarter_turn_and_a_whole_shift() -> None:
     quarter = affine_matrix(ZERO + math.pi / 2, ZERO, ZERO, ZERO, ZERO)
     torch.testing.assert_close(warp(IMAGES, quarter), IMAGES.rot90(1, (2, 3)), atol=1e-5, rtol=0)
     shift = affine_matrix(ZERO, ZERO, ZERO, ZERO + 2 / 8, ZERO)
     torch.testing.assert_close(warp(IMAGES, shift)[..., :-2], IMAGES[..., 2:], atol=1e-5, rtol=0)
 
 
-def test_rotation_of_an_oblong_image_does_not_shear() -> None:
+def test_warp_rotates_an_oblong_image_without_shear() -> None:
     image = torch.zeros(1, 1, 5, 21)
     image[0, 0, 2, 12] = 1  # two pixels right of the centre
     turned = warp(image, affine_matrix(*(torch.tensor([a]) for a in (math.pi / 2, 0.0, 0.0, 0.0, 0.0))))

@@ -34,7 +34,7 @@ def apply(policy: Augmentation, index: torch.Tensor = INDEX, **changes: int) -> 
     return policy(IMAGES[at], LABELS[at], 5, index=index, **options)
 
 
-def test_all_off_is_the_identity_with_one_hot_targets() -> None:
+def test_default_augmentation_is_the_identity_with_one_hot_targets() -> None:
     images, targets = apply(Augmentation())
     assert torch.equal(images, IMAGES)
     assert torch.equal(targets, torch.nn.functional.one_hot(LABELS, 5).float())
@@ -53,21 +53,21 @@ def test_all_off_is_the_identity_with_one_hot_targets() -> None:
     ],
     ids=str,
 )
-def test_each_touches_its_share_of_the_samples(policy: Augmentation, share: float) -> None:
+def test_each_augmentation_changes_its_share_of_samples(policy: Augmentation, share: float) -> None:
     images, targets = apply(policy)
     touched = float((images != IMAGES).flatten(1).any(1).float().mean())
     assert touched == pytest.approx(share, abs=4 * (share * (1 - share) / COUNT) ** 0.5 + 0.01)
     torch.testing.assert_close(targets.sum(1), torch.ones(COUNT))
 
 
-def test_everything_on_stays_in_range_and_sums_to_one() -> None:
+def test_augmentation_keeps_the_range_and_the_sum_of_targets() -> None:
     images, targets = apply(ALL_ON)
     assert -1e-6 <= float(images.min()) <= float(images.max()) <= 1 + 1e-6
     torch.testing.assert_close(targets.sum(1), torch.ones(COUNT))
     assert float(targets.min()) >= 0
 
 
-def test_a_sample_is_augmented_alike_in_any_even_batch() -> None:
+def test_augmentation_does_not_depend_on_the_batch() -> None:
     whole = apply(ALL_ON)
     for size in (2, 50, 64):
         parts = [apply(ALL_ON, part) for part in INDEX.split(size)]
@@ -75,21 +75,21 @@ def test_a_sample_is_augmented_alike_in_any_even_batch() -> None:
         assert torch.equal(whole[1], torch.cat([targets for _, targets in parts]))
 
 
-def test_seed_and_epoch_decide() -> None:
+def test_augmentation_depends_on_seed_and_epoch() -> None:
     first = apply(ALL_ON)[0]
     assert torch.equal(first, apply(ALL_ON)[0])
     assert not torch.equal(first, apply(ALL_ON, epoch=3)[0])
     assert not torch.equal(first, apply(ALL_ON, seed=2)[0])
 
 
-def test_turning_one_on_does_not_change_another() -> None:
+def test_augmentations_do_not_change_each_others_random_numbers() -> None:
     flipped = (apply(Augmentation(flip=True))[0] == IMAGES.flip(-1)).flatten(1).all(1)
     both = apply(Augmentation(flip=True, mixup=1.0, mix_probability=0.5))
     unmixed = both[1].max(1).values == 1
     assert torch.equal((both[0] == IMAGES.flip(-1)).flatten(1).all(1)[unmixed], flipped[unmixed])
 
 
-def test_no_graph_break() -> None:
+def test_augmentation_compiles_without_graph_breaks() -> None:
     """The whole policy is one graph: no branch on data, no wait for the device."""
     compiled = torch.compile(ALL_ON.__call__, backend="eager", fullgraph=True)
     for epoch in (2, 3):
@@ -99,7 +99,7 @@ def test_no_graph_break() -> None:
         assert torch.equal(expected[1], got[1])
 
 
-def test_all_problems_at_once() -> None:
+def test_augmentation_reports_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         Augmentation(crop=-1, flip=1, erasing=2.0, label_smoothing=1.0)  # type: ignore[arg-type]
     assert [problem.partition("=")[0] for problem in caught.value.problems] == [
@@ -110,14 +110,14 @@ def test_all_problems_at_once() -> None:
     ]
 
 
-def test_mixing_needs_both_a_kind_and_a_probability() -> None:
+def test_augmentation_requires_a_probability_and_a_kind_for_mixing() -> None:
     with pytest.raises(ConfigError, match=r"set mixup=0\.8 or cutmix=1\.0 too"):
         Augmentation(mix_probability=0.5)
     with pytest.raises(ConfigError, match=r"set mix_probability=0\.5 too"):
         Augmentation(mixup=0.5)
 
 
-def test_every_field_refuses_words() -> None:
+def test_augmentation_refuses_text_in_every_field() -> None:
     for field in fields(Augmentation):
         with pytest.raises(ConfigError, match=f"{field.name}='much'"):
             replace(Augmentation(), **{field.name: "much"})

@@ -1,4 +1,4 @@
-"""Every sample has its place, whoever asks."""
+"""EpochSampler: the order of samples and its share per rank."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ def shown(plan: EpochSampler, epoch: int = 0) -> torch.Tensor:
     return torch.cat([order[plan.positions(b)] for b in range(len(plan))])
 
 
-def test_an_epoch_shows_every_sample_once() -> None:
+def test_sampler_has_every_sample_once_per_epoch() -> None:
     plan = EpochSampler(103, 10, shuffle=True, seed=1)
     assert len(plan) == 11
     assert torch.equal(shown(plan).sort().values, torch.arange(103))
     assert not torch.equal(shown(plan, 0), shown(plan, 1))
 
 
-def test_order_does_not_depend_on_the_batch_size() -> None:
+def test_sampler_order_does_not_depend_on_the_batch_size() -> None:
     assert torch.equal(
         shown(EpochSampler(100, 10, shuffle=True, seed=1)), shown(EpochSampler(100, 4, shuffle=True, seed=1))
     )
 
 
-def test_without_shuffling_the_order_is_that_of_the_data() -> None:
+def test_sampler_without_shuffle_keeps_the_order() -> None:
     assert torch.equal(shown(EpochSampler(7, 3)), torch.arange(7))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_ranks_together_are_one_process(world: int, drop_last: bool) -> None:
+def test_sampler_positions_of_all_ranks_are_those_of_one_process(world: int, drop_last: bool) -> None:
     one = EpochSampler(101, 12, shuffle=True, drop_last=drop_last)
     ranks = [
         EpochSampler(101, 12 // world, shuffle=True, drop_last=drop_last, rank=r, world=world) for r in range(world)
@@ -43,7 +43,7 @@ def test_ranks_together_are_one_process(world: int, drop_last: bool) -> None:
         assert torch.equal(torch.cat([plan.positions(batch) for plan in ranks]), one.positions(batch))
 
 
-def test_blocks_are_read_once() -> None:
+def test_sampler_order_reads_each_block_once() -> None:
     blocks = torch.arange(400) // 10
     order = EpochSampler(400, 16, shuffle=True).order(3, blocks=blocks)
     assert torch.equal(order.sort().values, torch.arange(400))
@@ -52,12 +52,12 @@ def test_blocks_are_read_once() -> None:
     assert order[:80].diff().eq(1).sum() < 10  # and shuffled inside
 
 
-def test_all_problems_at_once() -> None:
+def test_sampler_reports_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         EpochSampler(0, 0, rank=2, world=2)
     assert len(caught.value.problems) == 3
 
 
-def test_dropping_everything_is_refused() -> None:
+def test_sampler_refuses_drop_last_that_leaves_nothing() -> None:
     with pytest.raises(ConfigError, match="drop_last leaves nothing; set batch_size=5 or less"):
         EpochSampler(10, 8, drop_last=True, world=2)

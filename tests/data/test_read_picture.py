@@ -1,4 +1,4 @@
-"""A photograph that was taken sideways is upright for whoever looks at it."""
+"""Image files: EXIF orientation, crop, bits and channels."""
 
 import numpy as np
 import pytest
@@ -32,17 +32,17 @@ def taken(folder, orientation):
 
 
 @pytest.mark.parametrize("orientation", LYING)
-def test_every_orientation_is_turned_upright(orientation, tmp_path):
+def test_read_picture_applies_every_exif_orientation(orientation, tmp_path):
     assert np.array_equal(np.asarray(read_picture(taken(tmp_path, orientation))), np.asarray(upright()))
 
 
-def test_predict_does_not_care_how_the_camera_was_held(tmp_path):
+def test_predict_is_the_same_for_every_exif_orientation(tmp_path):
     tiny_model().save_pretrained(tmp_path / "model")
     found = cli.predict([taken(tmp_path, each) for each in LYING], model=tmp_path / "model", top=5)
     assert len({each.labels for each in found}) == 1
 
 
-def test_predict_looks_at_the_centred_square(tmp_path):
+def test_predict_uses_the_central_square(tmp_path):
     """As training does: what lies beside it, beyond a filter's width, changes nothing."""
     tiny_model().save_pretrained(tmp_path / "model")
     pixels = np.asarray(upright()).copy()
@@ -57,20 +57,20 @@ def test_predict_looks_at_the_centred_square(tmp_path):
     assert whole.labels != centre.labels
 
 
-def test_a_line_is_no_picture(tmp_path):
+def test_decoder_refuses_an_image_of_one_row(tmp_path):
     """Its shortest side at 224 pixels, it would take gigabytes."""
     Image.new("RGB", (1, 300)).save(tmp_path / "line.png")
     with pytest.raises(ValueError, match=r"line\.png' cannot be read as an image: 1x300 pixels are a line"):
         read_picture(tmp_path / "line.png")
 
 
-def test_sixteen_bits_are_refused(tmp_path):
+def test_predict_refuses_sixteen_bits(tmp_path):
     Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ValueError, match=r"deep\.png' cannot be read as an image: .*not 8 bits"):
         read_picture(tmp_path / "deep.png")
 
 
-def test_a_model_of_one_channel_sees_colours_as_grey(tmp_path):
+def test_predict_converts_colour_to_grey_for_one_channel(tmp_path):
     tiny_model(num_channels=1, image_mean=[0.5], image_std=[0.5]).save_pretrained(tmp_path / "model")
     upright().save(tmp_path / "colour.png")
     upright().convert("L").save(tmp_path / "grey.png")

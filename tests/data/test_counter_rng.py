@@ -1,4 +1,4 @@
-"""The hash behaves like a fair die, and like a function."""
+"""Random numbers from counters are uniform, independent, and a function of their arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize(("seed", "epoch", "stream"), [(0, 0, 0), (1, 0, 3), (0, 7, 31), (2**40, 10**6, 5), (-3, 2, 1)])
-def test_numbers_are_uniform(seed: int, epoch: int, stream: int) -> None:
+def test_uniforms_are_uniform(seed: int, epoch: int, stream: int) -> None:
     u = uniform(seed, epoch, MANY, stream).double()
     count = len(u)
     assert float(u.min()) >= 0
@@ -32,7 +32,7 @@ def test_numbers_are_uniform(seed: int, epoch: int, stream: int) -> None:
     assert abs(chi_square - (bins - 1)) < 5 * (2 * (bins - 1)) ** 0.5
 
 
-def test_streams_epochs_seeds_and_neighbours_are_independent() -> None:
+def test_uniforms_of_streams_epochs_seeds_and_neighbours_are_independent() -> None:
     base = uniform(0, 0, MANY, 0)
     others = [uniform(0, 0, MANY, s) for s in (1, 2, 40)]
     others += [uniform(0, e, MANY, 0) for e in (1, 2, 300)]
@@ -44,12 +44,12 @@ def test_streams_epochs_seeds_and_neighbours_are_independent() -> None:
         assert abs(correlation((base - 0.5) ** 2, (other - 0.5) ** 2)) < limit
 
 
-def test_seed_and_epoch_do_not_add_up() -> None:
+def test_uniforms_depend_on_seed_and_epoch_separately() -> None:
     assert not torch.equal(uniform(1, 0, MANY, 0), uniform(0, 1, MANY, 0))
     assert not torch.equal(uniform(0, 1, MANY, 0), uniform(0, 0, MANY, 1))
 
 
-def test_value_belongs_to_the_sample_not_to_the_batch() -> None:
+def test_uniforms_belong_to_the_sample_not_to_the_batch() -> None:
     index = torch.arange(1000)
     whole = uniform(3, 4, index, 5)
     cut = torch.cat([uniform(3, 4, part, 5) for part in index.split(37)])
@@ -58,23 +58,23 @@ def test_value_belongs_to_the_sample_not_to_the_batch() -> None:
     assert torch.equal(whole[shuffled], uniform(3, 4, index[shuffled], 5))
 
 
-def test_drawing_more_numbers_does_not_change_the_first() -> None:
+def test_uniforms_with_a_larger_count_begin_with_the_same_numbers() -> None:
     index = torch.tensor([0, 5, 2**40, 17])
     assert torch.equal(uniforms(9, 8, index, 6), uniforms(9, 8, index, 40)[:6])
 
 
-def test_an_epoch_on_the_device_is_the_same_epoch() -> None:
+def test_uniforms_accept_the_epoch_as_a_tensor() -> None:
     index = torch.arange(50)
     assert torch.equal(uniforms(9, 8, index, 6), uniforms(9, torch.tensor(8), index, 6))
 
 
-def test_numbers_stay_the_same_between_versions() -> None:
+def test_uniforms_and_permutation_equal_stored_values() -> None:
     # A saved run is resumed by these numbers: they must never change.
     known = [0.23465979099273682, 0.7682768702507019, 0.5392617583274841]
     assert uniform(0, 0, torch.arange(3), 0).tolist() == known
 
 
-def test_permutation_is_one_and_depends_on_all() -> None:
+def test_permutation_is_complete_and_depends_on_seed_epoch_and_stream() -> None:
     order = permutation(0, 0, 5000)
     assert torch.equal(order.sort().values, torch.arange(5000))
     assert torch.equal(order, permutation(0, 0, 5000))
@@ -85,7 +85,7 @@ def test_permutation_is_one_and_depends_on_all() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_same_numbers_on_the_gpu() -> None:
+def test_uniforms_on_the_gpu_equal_those_on_the_cpu() -> None:
     index = torch.arange(10_000)
     assert torch.equal(uniforms(1, 2, index, 8), uniforms(1, 2, index.cuda(), 8).cpu())
     assert torch.equal(permutation(1, 2, 10_000), permutation(1, 2, 10_000, device="cuda").cpu())
