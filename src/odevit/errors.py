@@ -1,4 +1,4 @@
-"""What the library says when something is wrong: what was given, what was expected, what to do."""
+"""Errors that list every problem: what was given, what was expected, what to type. Rules for settings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 
 class OdeVitWarning(UserWarning):
-    """Something is allowed but probably not what was meant."""
+    """Something is allowed, but probably not intended."""
 
 
 class IntegrationWarning(OdeVitWarning):
-    """A trajectory did not reach its end, or not with finite numbers: what was made of it is no answer."""
+    """A trajectory did not reach its end, or is not finite: the result is not valid."""
 
 
 class IntegrationError(ValueError):
-    """The same where it cannot be lived with: in training, or with on_failure="raise"."""
+    """The same as an error: in training, or with on_failure="raise"."""
 
 
 class ConfigError(ValueError):
@@ -37,11 +37,11 @@ class ConfigError(ValueError):
 
 
 MAX_LISTED = 40
-"""Names that are still listed in a sentence."""
+"""An error lists at most this many names."""
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
-    """The sentence for a name that is not in a registry: the known names and the nearest match."""
+    """The error for an unknown name, with the known names and the nearest match."""
     names = sorted(known)
     near = get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -50,7 +50,7 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first five names of a list that may be long."""
+    """The first five names, separated by commas."""
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
@@ -109,12 +109,12 @@ def list_of(rule: Expected, *, optional: bool = False) -> Expected:
 
 
 def validate(owner: object, rules: Mapping[str, Expected]) -> list[str]:
-    """A sentence for every attribute of `owner` that is not as expected."""
+    """One sentence for every attribute of `owner` that breaks its rule."""
     return [problem for name, rule in rules.items() for problem in rule.problem(name, getattr(owner, name))]
 
 
 def option_problems(key: str, options: Mapping[str, Any], rules: Mapping[str, Expected], owner: str) -> list[str]:
-    """A sentence for every option under `key` that `owner` does not have, or that is not as expected."""
+    """One sentence for every option under `key` that `owner` does not have, or that breaks its rule."""
     problems = []
     for name, value in options.items():
         if name in rules:
@@ -127,7 +127,7 @@ def option_problems(key: str, options: Mapping[str, Any], rules: Mapping[str, Ex
 
 
 def writable(key: str, path: str | os.PathLike[str] | None, *, folder: bool = False) -> list[str]:
-    """A sentence for a path that cannot be written, better said before the work than after it."""
+    """One sentence if a path cannot be written, to be shown before the work begins."""
     if path is None:
         return []
     given, kind = f"{key}={os.fspath(path)!r}", "a folder" if folder else "a file"
@@ -139,7 +139,7 @@ def writable(key: str, path: str | os.PathLike[str] | None, *, folder: bool = Fa
         with TemporaryFile(dir=above if above.is_dir() else above.parent):
             if place.name and (folder or place.parent.is_dir()):
                 return []
-            problem = "is no name" if not place.name else f"lies in {place.parent}, which does not exist"
+            problem = "is not a name" if not place.name else f"lies in {place.parent}, which does not exist"
     except OSError as error:
         problem = f"cannot be written ({error.strerror})"
     return [f"{given} {problem}; expected the path of {kind} to write to"]
@@ -147,7 +147,7 @@ def writable(key: str, path: str | os.PathLike[str] | None, *, folder: bool = Fa
 
 @contextmanager
 def with_key_prefix(prefix: str, names: Iterable[str]) -> Iterator[None]:
-    """In this block, errors that name an argument name the key to type: image_size=8 -> data.image_size=8."""
+    """In this block, errors name the key to type instead of the argument: image_size=8 -> data.image_size=8."""
     names = list(names)
     try:
         yield
@@ -158,7 +158,7 @@ def with_key_prefix(prefix: str, names: Iterable[str]) -> Iterator[None]:
 
 
 def prefix_keys(prefix: str, names: Iterable[str], text: str) -> str:
-    """A sentence with `prefix` before each of the names that has a value, or that it is about: `solver: ...`."""
+    """A message with `prefix` before each of the names that is followed by "=" or ":"."""
     named = re.sub(rf"(?<![\w.])({'|'.join(names)})(?=[=:])", rf"{prefix}.\1", text)
     return named.replace("=True", "=true").replace("=False", "=false")
 
@@ -173,7 +173,7 @@ def _or_none(rule: Expected, optional: bool) -> Expected:
 
 BOOLEAN = Expected("true or false", lambda value: isinstance(value, bool))
 MAX_TIME = 1e36
-"""A time that single precision can still multiply by."""
+"""Products with larger times overflow in single precision."""
 DURATION = Expected("a finite time > 0", real(above=0, maximum=MAX_TIME).accepts)
 FRACTION = Expected("a share in [0, 1]", real(minimum=0, maximum=1).accepts)
 POSITIVE_FRACTION = Expected("a share in (0, 1]", real(above=0, maximum=1).accepts)

@@ -1,4 +1,4 @@
-"""One look for every figure: 8 inches wide, in colours that colour-blind readers can tell apart (Okabe and Ito)."""
+"""One style for all figures: 8 inches wide, with colours for colour-blind readers (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GREY = "0.45"
 
 
 def make_figure(height: float, columns: int = 1, **options: Any) -> tuple[Figure, list[Any]]:
-    """A figure and its axes from left to right; the options are those of `Figure.subplots`."""
+    """A figure and its axes from left to right; options are those of `Figure.subplots`."""
     figure = Figure(figsize=(8, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False, **options)[0])
 
 
 def finish_figure(figure: Figure, title: str = "") -> Figure:
-    """Give the figure its title, and its axes no more lines than they need."""
+    """Add a title and remove the upper and right spines."""
     if title:
         figure.suptitle(title, fontsize=12)
     for axes in figure.axes:
@@ -32,7 +32,7 @@ def finish_figure(figure: Figure, title: str = "") -> Figure:
 
 
 def mask_outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
-    """The boundary of a set of patches, as segments [[x, y], [x, y]] for a `LineCollection`.
+    """The boundary of a set of patches, as line segments [[x, y], [x, y]] for a `LineCollection`.
 
     Args:
         mask: [row, column], true inside the set.
@@ -48,20 +48,20 @@ def mask_outline(mask: Any, width: float, height: float) -> list[np.ndarray]:
 
 
 def nan_for_none(values: Iterable[float | None]) -> list[float]:
-    """A list from JSON with NaN in place of null, which leaves a gap in a line."""
+    """The values with NaN in place of None, which leaves a gap in a line."""
     return [float("nan") if value is None else value for value in values]
 
 
 def unique_labels(names: Iterable[str]) -> list[str]:
-    """The names with a number after each that was there before: no two entries of a legend are called the same."""
-    seen: Counter[str] = Counter()
-    told = []
+    """The names, with a number after each repeated one, so that all entries of a legend differ."""
+    counts: Counter[str] = Counter()
+    labels = []
     for name in names:
-        seen[name] += 1
-        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return told
+        counts[name] += 1
+        labels.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return labels
 
 
 def format_signed(value: float, digits: int = 2) -> str:
-    """A number with a true minus sign."""
+    """A number with a typographic minus sign."""
     return f"{value:.{digits}f}".replace("-", "−")

@@ -1,4 +1,4 @@
-"""Names for things: `attention="dot"`, `solver="heun"`. A new variant is one decorated class."""
+"""Registries: name -> class, as in `attention="dot"`. A new variant is one decorated class."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A mapping from name to class that, asked for an unknown name, says which ones it knows."""
+    """A mapping from name to class; an unknown name raises an error that lists the known ones."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Enter the decorated class under `name`."""
+        """Register the decorated class under `name`."""
 
-        def enter(entry: T) -> T:
+        def add(entry: T) -> T:
             if name in self._entries:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; choose another name")
             self._entries[name] = entry
             return entry
 
-        return enter
+        return add
 
     def name_of(self, entry: object) -> str:
-        """The name that `entry` is registered under; the name of its class when it is not."""
+        """The name of a registered class; the class's own name if it is not registered."""
         return next((name for name, known in self._entries.items() if known is entry), getattr(entry, "__name__", ""))
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Forget, at the end of this block, what was registered inside it."""
+        """Remove at the end of this block what was registered inside it."""
         entries = dict(self._entries)
         try:
             yield
@@ -43,7 +43,7 @@ class Registry(Mapping[str, T], Generic[T]):
             self._entries = entries
 
     def problem(self, name: object) -> str | None:
-        """What is wrong with `name` as a sentence, or None when it is known."""
+        """The error for an unknown name; None for a known one."""
         return None if name in self._entries else unknown_name(self.kind, name, self._entries)
 
     def __getitem__(self, name: str) -> T:

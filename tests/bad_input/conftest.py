@@ -84,7 +84,7 @@ def typed(workshop, tmp_path, monkeypatch, capsys):
     for thing in workshop.iterdir():
         # A file is a copy: a command may well overwrite it.
         shutil.copy(thing, tmp_path) if thing.is_file() else (tmp_path / thing.name).symlink_to(thing)
-    monkeypatch.setattr(odevit.hub, "PATIENCE", 0.1)  # seconds that a hub out of reach is waited for
+    monkeypatch.setattr(odevit.hub, "TIMEOUT", 0.1)  # seconds that a hub out of reach is waited for
     monkeypatch.setattr(odevit.train.runner, "make_trainer", begin)
     # By its name: the package offers a function that is called like the module.
     monkeypatch.setattr(sys.modules["odevit.report.analysis"], "Study", begin)

@@ -273,7 +273,7 @@ def test_a_missing_path_does_not_wait_for_the_hub(typed, tmp_path, monkeypatch):
     """A name below a folder that is here is a path; another is looked up, if the hub answers at all."""
     asked = []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("odevit.hub._answers", lambda: asked.append(True))
+    monkeypatch.setattr("odevit.hub._is_reachable", lambda: asked.append(True))
     (tmp_path / "photos").mkdir()
     for key in ("data=photos/cats", "init_from=photos/model", "data=./photos", "init_from=x.zip"):
         assert typed("train", "data=pictures", *SMALL, "out=out", key).refused
