@@ -1,7 +1,7 @@
 """logits = head(vit(image)): a pretrained ViT learns the classes of other data, with its head alone or as a whole.
 
-As a whole, layer l of L learns at lr d^(L - l), and only once the new head knows what to ask of the layers below it: a
-random head would send random gradients through weights that are worth keeping.
+As a whole, layer l of L learns at lr d^(L - l), after a phase that trains the new head alone: a random head would send
+random gradients into the pretrained weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
 
 HEAD = "head"
-"""The part of a training in which only the head moves."""
+"""The name of the phase in which only the head is trained."""
 
 
 def train_pretrained(recipe: Recipe, command: str = "") -> Path:
@@ -50,7 +50,7 @@ def train_pretrained(recipe: Recipe, command: str = "") -> Path:
 
 
 class Pretrained(ViTWrapper):
-    """A pretrained classifier on its way to other data. With `head_only` the rest stays frozen, in evaluation mode."""
+    """A pretrained classifier in training. With `head_only` the rest stays frozen, in evaluation mode."""
 
     accepts_loss_kwargs = False
 
@@ -77,17 +77,15 @@ class Pretrained(ViTWrapper):
 
     def forward(self, pixel_values: Pixels, labels: Tensor | None = None, **options: Any) -> Any:
         """The loss of a batch with labels; the output of a `ViTWrapper` without."""
-        if labels is None:
-            return super().forward(pixel_values, **options)
         output: Any = super().forward(pixel_values, **options)
-        return BatchLoss(F.cross_entropy(output.logits.float(), labels))
+        return output if labels is None else BatchLoss(F.cross_entropy(output.logits.float(), labels))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Save the whole classifier with the image processor it came with, or one of the pixels it has seen."""
+        """Save the classifier with its image processor, or with one for the pixels that it was trained on."""
         self.model.save_pretrained(folder)
-        # Nothing in such a folder needs odevit, so the processor that it had not is named as transformers names it.
-        seen = self.processor or ViTImageProcessorPil.from_dict(self.image_processor.to_dict())
-        seen.save_pretrained(folder)
+        # Nothing in such a folder needs odevit, so a new processor is one of transformers.
+        processor = self.processor or ViTImageProcessorPil.from_dict(self.image_processor.to_dict())
+        processor.save_pretrained(folder)
 
 
 class PretrainedTask(Task[Recipe]):
@@ -99,25 +97,29 @@ class PretrainedTask(Task[Recipe]):
 
     def build(self) -> None:
         recipe = self.recipe
-        body = Teacher(recipe.teacher)
-        self.data = body.normalize(read_data(recipe, body.input_format))
+        pretrained = Teacher(recipe.teacher)
+        self.data = data = pretrained.normalize(read_data(recipe, pretrained.input_format))
         set_seed(recipe.seed)
-        model = with_a_head(recipe.teacher, self.data).float()
-        if match_class_names(self.data.classes, body.classes) != list(range(len(body.classes))):
-            new_head(model, self.data.num_classes)
-        vit_spec = replace(body.vit_spec, labels=self.data.num_classes)
+        model = load_classifier(recipe.teacher, data).float()
+        if match_class_names(data.classes, pretrained.classes) != list(range(len(pretrained.classes))):
+            # A head of as many classes was loaded, but they are other classes: W ~ N(0, 0.02^2), b = 0.
+            for head in linear_heads(model, find_blocks(model), data.num_classes):
+                nn.init.trunc_normal_(head.weight, std=0.02)
+                if head.bias is not None:
+                    nn.init.zeros_(head.bias)
+        vit_spec = replace(pretrained.vit_spec, labels=data.num_classes)
         if recipe.train.checkpointing:
             model.gradient_checkpointing_enable()
-        statistics = PixelStatistics(self.data.mean, self.data.std)
-        self.network = Pretrained(model, vit_spec, body.processor, statistics, head_only=recipe.head_only)
+        statistics = PixelStatistics(data.mean, data.std)
+        self.network = Pretrained(model, vit_spec, pretrained.processor, statistics, head_only=recipe.head_only)
         if recipe.train.head_first and not recipe.head_only:
-            self.phases = head_then_whole(recipe.train)
+            self.phases = head_first_schedule(recipe.train)
             self.callbacks = [self.body]
-        self.make_batches(self.data)
+        self.make_batches(data)
 
     @cached_property
     def body(self) -> FrozenUntil:
-        """What is below the head, which gets no update in the first part."""
+        """The weights below the head, which are frozen in the first phase."""
         return FrozenUntil(weight for name, weight in self.network.named_parameters() if not is_head(name))
 
     def before_step(self, progress: float, part: SchedulePhase | None) -> None:
@@ -125,29 +127,29 @@ class PretrainedTask(Task[Recipe]):
             self.body.frozen = part.name == HEAD
 
     def rate_of(self, name: str) -> float:
-        """d^(L - l): 1 for the last layer, the final norm and the head, least for what comes before the first layer."""
+        """d^(L - l): 1 for the last layer, the final norm and the head, smallest for the embedding."""
         layers, decay = self.network.solver_config.steps, self.recipe.train.layer_decay
         return 1.0 if is_head(name) else decay ** (layers - self.layer_of[name])
 
     @cached_property
     def layer_of(self) -> dict[str, int]:
-        """0 for what comes before the first block, l for block l, L for what comes after them, in the model's order."""
+        """The layer of each weight: 0 before the first block, l in block l, L after the last block."""
         network, layers = self.network, self.network.solver_config.steps
-        # Of the model that is trained: one with a head holds a body by another name than the body by itself has.
+        # Looked up in the trained model: a classifier has its blocks under another name than a model without a head.
         blocks = f"model.{find_blocks(network.model).name}."
-        found, latest = {}, 0
+        layer_of, layer = {}, 0
         for name, _ in network.named_parameters():
             if name.startswith(blocks):
                 # Our own stacked models keep their blocks one name further down.
-                latest = 1 + next(int(part) for part in name.removeprefix(blocks).split(".") if part.isdecimal())
-            elif latest:
-                latest = layers
-            found[name] = latest
-        return found
+                layer = 1 + next(int(part) for part in name.removeprefix(blocks).split(".") if part.isdecimal())
+            elif layer:
+                layer = layers
+            layer_of[name] = layer
+        return layer_of
 
 
-def with_a_head(source: str, data: DataSet) -> PreTrainedModel:
-    """The classifier of a folder or hub id for the classes of the data; a head that it lacks is drawn."""
+def load_classifier(source: str, data: DataSet) -> PreTrainedModel:
+    """The classifier of a folder or hub id for the classes of the data; a missing head is initialised randomly."""
     config = AutoConfig.from_pretrained(source, **label_names(data))
     if type(config) not in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING:
         raise ValueError(
@@ -157,16 +159,8 @@ def with_a_head(source: str, data: DataSet) -> PreTrainedModel:
     return AutoModelForImageClassification.from_pretrained(source, config=config, ignore_mismatched_sizes=True)
 
 
-def new_head(model: PreTrainedModel, classes: int) -> None:
-    """W ~ N(0, 0.02^2), b = 0, as for another number of classes: of other classes that are as many W would be kept."""
-    for head in linear_heads(model, find_blocks(model), classes):
-        nn.init.trunc_normal_(head.weight, std=0.02)
-        if head.bias is not None:
-            nn.init.zeros_(head.bias)
-
-
-def head_then_whole(train: TrainRecipe) -> list[SchedulePhase]:
-    """The head alone at its full rate, then everything, rising once more from 0: the body has not been trained yet."""
+def head_first_schedule(train: TrainRecipe) -> list[SchedulePhase]:
+    """The head alone, then all weights with a new warm-up, because the body has not been trained yet."""
     rates, share = (train.learning_rate, train.muon_learning_rate, train.warmup), train.head_first
     parts = [
         SchedulePhase(HEAD, share, share, *rates, kind=0, final_rate=1.0),
