@@ -156,8 +156,7 @@ def trace_ode(
         prediction = default_prediction = _predict(model, pixels, config)
         if config != model.solver_config:
             default_prediction = _predict(model, pixels, model.solver_config)
-    path = attention_over_time(model, pixels, config.stretched(horizons), rolled=True)
-    with frozen(model):
+        path = attention_over_time(model, pixels, config.stretched(horizons), rolled=True)
         probabilities = torch.cat([model.readout(state).float().softmax(-1) for state in path.states])
         readout = torch.cat([pooled_features(model, state) for state in path.states])
     return Trace(

@@ -14,7 +14,7 @@ const state = { ...DEFAULTS };
 let choices = { models: [], solvers: [], drawings: {} };
 let uploaded = null; // the data: URL of the visitor's image
 let playing = null;
-const sides = ["", "other_"].map((prefix) => ({ prefix, data: null, stability: null, divergence: null, turn: 0, parts: null }));
+const sides = ["", "other_"].map((prefix) => ({ prefix, data: null, stability: null, divergence: null, version: 0, nodes: null }));
 
 // ---------------------------------------------------------------- requests
 
@@ -47,21 +47,21 @@ function notice(text) {
 // One request at a time: changes made meanwhile are sent together afterwards, so that dragging a slider builds no queue.
 async function refresh(side) {
   if (!isVisible(side)) {
-    Object.assign(side, { data: null, stability: null, divergence: null, turn: side.turn + 1 });
+    Object.assign(side, { data: null, stability: null, divergence: null, version: side.version + 1 });
     return layout();
   }
   if (side.loading) { side.stale = true; return; }
   side.loading = true;
-  const turn = ++side.turn;
-  if (side.parts) side.parts.article.setAttribute("aria-busy", "true");
+  const version = ++side.version;
+  if (side.nodes) side.nodes.article.setAttribute("aria-busy", "true");
   const began = performance.now();
   const data = await send("trace", requestOf(side));
   side.loading = false;
   if (side.stale) { side.stale = false; return refresh(side); }
-  if (turn !== side.turn) return;
+  if (version !== side.version) return;
   if (data.problem) {
     notice(data.problem);
-    if (side.parts) side.parts.article.setAttribute("aria-busy", "false");
+    if (side.nodes) side.nodes.article.setAttribute("aria-busy", "false");
     root.setAttribute("aria-busy", "false");
     return;
   }
@@ -69,24 +69,24 @@ async function refresh(side) {
   Object.assign(side, { data, stability: null, divergence: null });
   dropInvalidChoices(side);
   layout();
-  side.parts.article.dataset.roundTrip = Math.round(performance.now() - began);
+  side.nodes.article.dataset.roundTrip = Math.round(performance.now() - began);
   root.setAttribute("aria-busy", "false");
-  await loadStability(side, turn);
+  await loadStability(side, version);
 }
 
-async function loadStability(side, turn) {
-  if (state.row !== undefined) await loadDivergence(side, turn);
+async function loadStability(side, version) {
+  if (state.row !== undefined) await loadDivergence(side, version);
   const stability = await send("stability", requestOf(side));
-  if (turn !== side.turn) return;
+  if (version !== side.version) return;
   side.stability = stability.problem ? { text: stability.problem, rates: [] } : stability;
   drawSide(side);
 }
 
-async function loadDivergence(side, turn = side.turn) {
+async function loadDivergence(side, version = side.version) {
   if (!side.data) return;
   if (state.row === undefined) { side.divergence = null; return drawSide(side); }
   const divergence = await send("perturb", requestOf(side));
-  if (turn !== side.turn) return;
+  if (version !== side.version) return;
   side.divergence = divergence.problem ? { text: divergence.problem, times: [] } : divergence;
   drawSide(side);
 }
@@ -349,29 +349,29 @@ function makeSide(side) {
     card("path", "Trajectory", [path], pathNote, notes.path),
     card("divergence", "Perturb one patch", [kinds, empty, distance],
       html("p", {}, "Distance of two paths that differ in one patch at the start, relative to the norm of the state (logarithmic)."), notes.distance)));
-  side.parts = { article, title, summary, map, scale, legend, curves, path, pathNote, distance, empty, kinds, notes, modelNames, cursor: null };
+  side.nodes = { article, title, summary, map, scale, legend, curves, path, pathNote, distance, empty, kinds, notes, modelNames, cursor: null };
   map.addEventListener("click", (event) => {
     const box = map.getBoundingClientRect(), [rows, columns] = side.data.grid;
     choose(Math.floor((event.clientY - box.top) / box.height * rows), Math.floor((event.clientX - box.left) / box.width * columns));
   });
   map.addEventListener("keydown", (event) => onMapKey(side, event));
-  map.addEventListener("blur", () => { side.parts.cursor = null; drawTime(side, state.t); });
+  map.addEventListener("blur", () => { side.nodes.cursor = null; drawTime(side, state.t); });
 }
 
 function onMapKey(side, event) {
   const [rows, columns] = side.data.grid;
   const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-  let cursor = side.parts.cursor || (state.row !== undefined ? [state.row, state.column] : [rows >> 1, columns >> 1]);
+  let cursor = side.nodes.cursor || (state.row !== undefined ? [state.row, state.column] : [rows >> 1, columns >> 1]);
   if (event.key in moves) {
     const [down, right] = moves[event.key];
-    if (side.parts.cursor) cursor = [(cursor[0] + down + rows) % rows, (cursor[1] + right + columns) % columns];
-    side.parts.cursor = cursor;
+    if (side.nodes.cursor) cursor = [(cursor[0] + down + rows) % rows, (cursor[1] + right + columns) % columns];
+    side.nodes.cursor = cursor;
     drawTime(side, state.t);
   } else if (event.key === "Enter" || event.key === " ") {
     choose(...cursor);
   } else if (event.key === "Escape") {
     delete state.row; delete state.column;
-    side.parts.cursor = null;
+    side.nodes.cursor = null;
     writeUrl();
     sides.forEach((each) => loadDivergence(each));
   } else return;
@@ -387,8 +387,8 @@ function choose(row, column) {
 
 function layout() {
   const box = find(".xp-sides"), visible = sides.filter((side) => isVisible(side) && side.data);
-  for (const side of sides) if (!side.parts) makeSide(side);
-  const wanted = visible.map((side) => side.parts.article);
+  for (const side of sides) if (!side.nodes) makeSide(side);
+  const wanted = visible.map((side) => side.nodes.article);
   if (wanted.length !== box.children.length || wanted.some((article, k) => box.children[k] !== article)) {
     box.replaceChildren(...wanted);
   }
@@ -398,37 +398,37 @@ function layout() {
 }
 
 function drawSide(side) {
-  if (!side.data || !side.parts) return;
-  const { parts, data } = side;
-  parts.article.setAttribute("aria-busy", "false");
-  parts.title.textContent = modelOf(side);
+  if (!side.data || !side.nodes) return;
+  const { nodes, data } = side;
+  nodes.article.setAttribute("aria-busy", "false");
+  nodes.title.textContent = modelOf(side);
   drawSummary(side);
   prepareMap(side);
   drawCurves(side);
   drawPath(side);
   drawDistance(side);
   const query = data.query === "CLS" ? "CLS token" : data.query;
-  parts.notes.map.textContent = `Attention of the ${query} at this time. The outline holds the chosen share of it. Click a patch to perturb it.`;
+  nodes.notes.map.textContent = `Attention of the ${query} at this time. The outline holds the chosen share of it. Click a patch to perturb it.`;
   drawTime(side, state.t);
 }
 
 function drawSummary(side) {
-  const { data, parts } = side, best = data.prediction, solver = data.solver_config;
+  const { data, nodes } = side, best = data.prediction, solver = data.solver_config;
   const settings = solver ? `${solver.solver.replaceAll("_", " ")}, ${solver.steps} steps, T = ${solver.horizon}` : `${data.times.length - 1} layers`;
-  for (const name of parts.modelNames) name.textContent = `${modelOf(side)}: ${settings}`;
+  for (const name of nodes.modelNames) name.textContent = `${modelOf(side)}: ${settings}`;
   const changed = data.prediction_changed
     ? html("span", { class: "changed" }, `prediction changed: ${data.default_prediction.label} (${percent(data.default_prediction.probability)}) with the model's own settings`)
     : html("span", {}, solver ? "same prediction as with the model's own settings" : "a ViT has no solver settings");
-  parts.summary.replaceChildren(html("strong", { class: "xp-answer" }, best.label), html("b", {}, percent(best.probability)), html("span", {}, settings),
+  nodes.summary.replaceChildren(html("strong", { class: "xp-answer" }, best.label), html("b", {}, percent(best.probability)), html("span", {}, settings),
     html("span", {}, html("b", { class: "xp-nfe" }, String(best.nfe)), " NFE"),
     html("span", {}, html("b", {}, best.milliseconds.toFixed(best.milliseconds < 10 ? 1 : 0)), " ms"), changed);
 }
 
 function prepareMap(side) {
-  const { data, parts } = side;
-  if (parts.loadedImage === data.image) return;
-  parts.loadedImage = data.image;
-  parts.grey = null;
+  const { data, nodes } = side;
+  if (nodes.loadedImage === data.image) return;
+  nodes.loadedImage = data.image;
+  nodes.grey = null;
   const image = new Image();
   image.onload = () => {
     const canvas = html("canvas", { width: 480, height: 480 }), pen = canvas.getContext("2d");
@@ -441,7 +441,7 @@ function prepareMap(side) {
       values[k] = values[k + 1] = values[k + 2] = grey;
     }
     pen.putImageData(pixels, 0, 0);
-    parts.grey = canvas;
+    nodes.grey = canvas;
     drawTime(side, state.t);
   };
   image.src = data.image;
@@ -449,11 +449,11 @@ function prepareMap(side) {
 
 const timeOf = (side, t) => Math.min(t * side.data.horizon, side.data.times[side.data.times.length - 1]);
 
-function redraw(t = state.t) { for (const side of sides) if (side.data && side.parts) drawTime(side, t); }
+function redraw(t = state.t) { for (const side of sides) if (side.data && side.nodes) drawTime(side, t); }
 
 // Everything that depends on the time, and nothing else: this runs for every frame.
 function drawTime(side, t) {
-  const { data, parts } = side, at = locate(data.times, timeOf(side, t));
+  const { data, nodes } = side, at = locate(data.times, timeOf(side, t));
   if (side.prefix === "") {
     const time = timeOf(side, t);
     find(".xp-now").textContent = data.solver_config ? `t = ${time.toFixed(2)}, ${t.toFixed(2)} horizons` : `layer ${time.toFixed(1)}`;
@@ -461,41 +461,41 @@ function drawTime(side, t) {
   }
   const name = state.head in data.attention ? state.head : "mean";
   const rows = data.attention[name], values = rowAt(rows, at), [down, across] = data.grid;
-  if (parts.mapOf !== rows) {
-    parts.mapOf = rows;
-    parts.range = [Math.min(...rows.map((row) => Math.min(...row))), Math.max(...rows.map((row) => Math.max(...row)))];
-    parts.scale.children[0].textContent = percent(parts.range[0]);
-    parts.scale.children[2].textContent = percent(parts.range[1]) + " of the attention per patch";
+  if (nodes.mapOf !== rows) {
+    nodes.mapOf = rows;
+    nodes.range = [Math.min(...rows.map((row) => Math.min(...row))), Math.max(...rows.map((row) => Math.max(...row)))];
+    nodes.scale.children[0].textContent = percent(nodes.range[0]);
+    nodes.scale.children[2].textContent = percent(nodes.range[1]) + " of the attention per patch";
   }
-  drawMap(parts, values, down, across);
-  if (parts.dots) {
-    const x = parts.scaleX(timeOf(side, t));
-    parts.now.setAttribute("x1", x);
-    parts.now.setAttribute("x2", x);
-    parts.dots.forEach((dot, k) => {
+  drawMap(nodes, values, down, across);
+  if (nodes.dots) {
+    const x = nodes.scaleX(timeOf(side, t));
+    nodes.now.setAttribute("x1", x);
+    nodes.now.setAttribute("x2", x);
+    nodes.dots.forEach((dot, k) => {
       const share = valueAt(data.probabilities[k], at);
       dot.setAttribute("cx", x);
-      dot.setAttribute("cy", parts.scaleY(share));
-      parts.shares[k].textContent = percent(share);
+      dot.setAttribute("cy", nodes.scaleY(share));
+      nodes.shares[k].textContent = percent(share);
     });
   }
-  if (parts.markers) parts.markers.forEach(([node, points]) => {
+  if (nodes.markers) nodes.markers.forEach(([node, points]) => {
     const [px, py] = rowAt(points, at);
     node.setAttribute("cx", px);
     node.setAttribute("cy", py);
   });
-  if (parts.distanceNow) {
-    parts.distanceNow.setAttribute("x1", parts.distanceX(timeOf(side, t)));
-    parts.distanceNow.setAttribute("x2", parts.distanceX(timeOf(side, t)));
+  if (nodes.distanceNow) {
+    nodes.distanceNow.setAttribute("x1", nodes.distanceX(timeOf(side, t)));
+    nodes.distanceNow.setAttribute("x2", nodes.distanceX(timeOf(side, t)));
   }
 }
 
-function drawMap(parts, values, rows, columns) {
-  const pen = parts.map.getContext("2d"), size = 480, [low, high] = parts.range;
+function drawMap(nodes, values, rows, columns) {
+  const pen = nodes.map.getContext("2d"), size = 480, [low, high] = nodes.range;
   pen.clearRect(0, 0, size, size);
-  if (parts.grey) pen.drawImage(parts.grey, 0, 0);
-  const small = parts.small && parts.small.width === columns && parts.small.height === rows
-    ? parts.small : (parts.small = html("canvas", { width: columns, height: rows }));
+  if (nodes.grey) pen.drawImage(nodes.grey, 0, 0);
+  const small = nodes.small && nodes.small.width === columns && nodes.small.height === rows
+    ? nodes.small : (nodes.small = html("canvas", { width: columns, height: rows }));
   const tiny = small.getContext("2d"), pixels = tiny.createImageData(columns, rows);
   values.forEach((value, k) => {
     const [r, g, b] = inferno((value - low) / Math.max(high - low, 1e-12));
@@ -506,7 +506,7 @@ function drawMap(parts, values, rows, columns) {
   pen.drawImage(small, 0, 0, size, size);
   const chosen = patchesInside(values, state.mass), inside = (row, column) =>
     row >= 0 && column >= 0 && row < rows && column < columns && chosen[row * columns + column];
-  parts.map.dataset.outlined = chosen.filter(Boolean).length;
+  nodes.map.dataset.outlined = chosen.filter(Boolean).length;
   const width = size / columns, height = size / rows;
   pen.beginPath();
   for (let row = 0; row <= rows; row++) for (let column = 0; column <= columns; column++) {
@@ -520,7 +520,7 @@ function drawMap(parts, values, rows, columns) {
     pen.strokeRect(column * width + 2, row * height + 2, width - 4, height - 4);
   };
   if (state.row !== undefined) frame(state.row, state.column, "#29e0ff");
-  if (parts.cursor) frame(...parts.cursor, "#ffe14d");
+  if (nodes.cursor) frame(...nodes.cursor, "#ffe14d");
 }
 
 function ticks(end) {
@@ -541,7 +541,7 @@ function timeAxis(node, data, left, right, bottom, top) {
 const line = (points) => points.map(([x, y], k) => (k ? "L" : "M") + x.toFixed(1) + " " + y.toFixed(1)).join("");
 
 function drawCurves(side) {
-  const { data, parts } = side, node = parts.curves;
+  const { data, nodes } = side, node = nodes.curves;
   node.replaceChildren();
   const x = timeAxis(node, data, 36, 394, 192, 8), y = (share) => 192 - 180 * share;
   for (const share of [0, 0.5, 1]) {
@@ -550,22 +550,22 @@ function drawCurves(side) {
   }
   data.probabilities.forEach((curve, k) => node.append(
     svg("path", { class: "curve", d: line(curve.map((share, n) => [x(data.times[n]), y(share)])), stroke: colourOf(data.classes[k]) })));
-  parts.now = svg("line", { class: "now", y1: 8, y2: 192 });
-  parts.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colourOf(data.classes[k]) }));
-  node.append(parts.now, ...parts.dots);
-  Object.assign(parts, { scaleX: x, scaleY: y });
-  parts.shares = data.classes.map(() => html("b"));
-  parts.legend.replaceChildren(...data.classes.map((name, k) => {
+  nodes.now = svg("line", { class: "now", y1: 8, y2: 192 });
+  nodes.dots = data.probabilities.map((_, k) => svg("circle", { r: 4, fill: colourOf(data.classes[k]) }));
+  node.append(nodes.now, ...nodes.dots);
+  Object.assign(nodes, { scaleX: x, scaleY: y });
+  nodes.shares = data.classes.map(() => html("b"));
+  nodes.legend.replaceChildren(...data.classes.map((name, k) => {
     const chip = html("i");
     chip.style.background = colourOf(name);
-    return html("li", {}, chip, name + " ", parts.shares[k]);
+    return html("li", {}, chip, name + " ", nodes.shares[k]);
   }));
   const best = data.prediction;
   node.setAttribute("aria-label", `Class probabilities over time: ${best.label} ${percent(best.probability)} at the horizon; classes: ${data.classes.join(", ")}`);
 }
 
 function drawPath(side) {
-  const { data, parts, stability, divergence } = side, node = parts.path;
+  const { data, nodes, stability, divergence } = side, node = nodes.path;
   node.replaceChildren();
   const both = divergence && divergence.times.length ? divergence : null;
   const path = both ? both.path : data.path, layers = both ? null : data.teacher_path;
@@ -593,16 +593,16 @@ function drawPath(side) {
     node.append(svg("path", { d: line(points.slice(n, n + 2)), style: `stroke: ${stroke}`, class: measured ? "curve measured" : "curve" }));
   }
   points.forEach(([x, y]) => node.append(svg("circle", { cx: x, cy: y, r: 1.6, fill: "var(--muted)" })));
-  parts.markers = [[svg("circle", { r: 6, fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 2 }), points]];
+  nodes.markers = [[svg("circle", { r: 6, fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 2 }), points]];
   if (both) {
     const other = both.other_path.map(to);
     node.append(svg("path", { class: "curve other", d: line(other), stroke: "var(--c3)", "stroke-dasharray": "5 4" }));
-    parts.markers.push([svg("circle", { r: 5, fill: "var(--c3)", stroke: "var(--card)", "stroke-width": 2 }), other]);
+    nodes.markers.push([svg("circle", { r: 5, fill: "var(--c3)", stroke: "var(--card)", "stroke-width": 2 }), other]);
   }
   const [startX, startY] = points[0];
   node.append(svg("circle", { cx: startX, cy: startY, r: 5, fill: "var(--card)", stroke: "var(--ink)", "stroke-width": 1.5 }));
   node.append(svg("text", { class: "bold", x: startX, y: startY - 10, "text-anchor": "middle" }, "start"));
-  parts.markers.forEach(([dot]) => node.append(dot));
+  nodes.markers.forEach(([dot]) => node.append(dot));
   node.append(svg("text", { x: 6, y: 262 }, `axes: ${percent(explained[0])} and ${percent(explained[1])} of the variance`));
   if (rates.length) {
     const share = (sign) => sign < 0 ? "var(--shrink)" : "var(--grow)";
@@ -612,26 +612,26 @@ function drawPath(side) {
     });
   }
   const who = data.query === "CLS" ? "CLS token" : data.query;
-  parts.pathNote.textContent = `The ${who} in the plane of its two principal components. ` +
+  nodes.pathNote.textContent = `The ${who} in the plane of its two principal components. ` +
     (layers ? "Squares: the teacher's layers. " : "") + (both ? "Dashed: the perturbed path. " : "") +
     "Colours, up to the horizon: whether a small change of the state shrinks or grows there.";
-  parts.notes.path.textContent = stability ? stability.text : "Measuring stability …";
+  nodes.notes.path.textContent = stability ? stability.text : "Measuring stability …";
   node.setAttribute("aria-label", "Trajectory. " + (stability ? stability.text : ""));
 }
 
 function drawDistance(side) {
-  const { data, parts, divergence } = side, node = parts.distance;
+  const { data, nodes, divergence } = side, node = nodes.distance;
   node.replaceChildren();
-  parts.distanceNow = null;
+  nodes.distanceNow = null;
   const there = Boolean(divergence && divergence.times.length);
-  parts.empty.hidden = state.row !== undefined;
+  nodes.empty.hidden = state.row !== undefined;
   node.toggleAttribute("hidden", !there);
   node.style.display = there ? "" : "none";
-  for (const button of all("button", parts.kinds)) {
+  for (const button of all("button", nodes.kinds)) {
     button.setAttribute("aria-pressed", String(button.dataset.kind === state.kind && state.row !== undefined));
     if (!button.dataset.kind) button.hidden = state.row === undefined;
   }
-  parts.notes.distance.textContent = divergence ? divergence.text : state.row !== undefined ? "Integrating the second path …" : "";
+  nodes.notes.distance.textContent = divergence ? divergence.text : state.row !== undefined ? "Integrating the second path …" : "";
   if (!there) return;
   const x = timeAxis(node, data, 44, 394, 152, 8);
   const values = divergence.distance.map((value) => Math.log10(Math.max(value, 1e-8)));
@@ -642,9 +642,9 @@ function drawDistance(side) {
     node.append(svg("text", { x: 38, y: y(power) + 4, "text-anchor": "end" }, power >= -3 ? Number((100 * 10 ** power).toPrecision(2)) + "%" : "1e" + power));
   }
   node.append(svg("path", { class: "curve", d: line(values.map((value, n) => [x(divergence.times[n]), y(value)])), stroke: "var(--c3)" }));
-  parts.distanceNow = svg("line", { class: "now", y1: 8, y2: 152 });
-  parts.distanceX = x;
-  node.append(parts.distanceNow);
+  nodes.distanceNow = svg("line", { class: "now", y1: 8, y2: 152 });
+  nodes.distanceX = x;
+  node.append(nodes.distanceNow);
 }
 
 // ---------------------------------------------------------------- files
