@@ -1,4 +1,4 @@
-"""RUN -> analysis.json, report.html: everything that is measured of a model, and the page that tells it."""
+"""RUN -> analysis.json, report.html: all measurements of a model, and their page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odevit.errors import ConfigError, integer, writable
 from odevit.loading import load
 from odevit.report.attention import SHOWN
 from odevit.report.section import Progress, Verdict, all_sections, draw_all, measure_all, to_builtins, write_page
-from odevit.report.study import Sizes, Study, draw_sample
+from odevit.report.study import Sample, Sizes, Study, draw_sample
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import SEED
@@ -27,7 +27,7 @@ from odevit.train.splits import SPLIT, load_run_data, resolve_device
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was measured: the content of analysis.json, the answers at the top of the page, and where all of it lies."""
+    """The content of analysis.json, the answers at the top of the page, and the folder of both."""
 
     numbers: dict[str, Any]
     verdicts: list[Verdict]
@@ -55,18 +55,18 @@ def analyze(
 
     Args:
         run: a run's folder, any folder with a model of continuous depth, or the name of a bundled model.
-        data: what to measure on; the run's own data unless given.
+        data: the data to measure on; the run's own unless given.
         split: `test`, `validation` or `train`.
-        limit: how many images, drawn at random with `seed`; None takes all.
+        limit: the number of images, drawn at random with `seed`; None takes all.
         out: a folder; RUN/analysis unless given, and analysis-NAME for a bundled model.
         device: `auto`, `cpu` or `cuda`.
-        cache: a folder to keep decoded images in, for the next time.
+        cache: a folder for decoded images, which makes the next run faster.
         seed: of the images that are drawn and of random directions.
-        depth: `ode` follows the equation of a model that was trained to find its rest point, or to repeat a block.
-        sizes: how many images the costly parts see.
+        depth: `ode` integrates the equation of a model that was trained as an equilibrium or as a recurrent network.
+        sizes: the number of images for each of the costly parts.
     """
     if not isinstance(sizes, Sizes | None):
-        raise ValueError(f"sizes={sizes!r}; expected odevit.report.Sizes(...), which only Python can pass")
+        raise ValueError(f"sizes={sizes!r}; expected odevit.report.Sizes(...), from Python only")
     problems = [
         *SPLIT.problem("split", split),
         *integer(1, optional=True).problem("limit", limit),
@@ -80,33 +80,21 @@ def analyze(
     options = [f"{key}={value}" for key, value in given.items() if value != signature(analyze).parameters[key].default]
     progress, sizes, sections = Progress(), sizes or Sizes(), all_sections()
     with progress.stage("load"):
-        place = resolve_device(device)
+        torch_device = resolve_device(device)
         model: Any = load(run, depth)
-        field, teacher = model.field, load_teacher(run)  # a model without a field is refused
-        fade = getattr(field, "fade", None)
-        model.to(place)
-        teacher = None if teacher is None else teacher.to(place)
+        _ = model.field  # raises for a model without a trajectory
+        model.to(torch_device)
+        teacher = load_teacher(run)
+        teacher = None if teacher is None else teacher.to(torch_device)
         dataset = load_run_data(run, data, model, cache)
     with frozen(model):
         with progress.stage("embed"):
-            sample = draw_sample(model, dataset, split, limit, seed, place)
+            sample = draw_sample(model, dataset, split, limit, seed, torch_device)
         study = Study(run, model, sample, teacher, sizes, seed)
-        with progress.stage(f"integrate {len(sample)} images in many ways"):
-            study.forward_cache  # noqa: B018  what every section reads is measured first
-        layout = model.layout()
-        tokens = {"cls": int(layout.has_cls), "patches": layout.num_patches, "registers": layout.num_registers}
+        with progress.stage(f"integrate {len(sample)} images with many solver settings"):
+            study.forward_cache  # noqa: B018  computed here, since every section reads it
         numbers = {
-            "model": {
-                "run": os.fspath(run),
-                "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
-                "parameters": model.parameter_count,
-                **model.solver_config.to_dict(),
-                "leak": field.dynamics(sample.start(1)).leak,
-                "stopped_at": None if fade is None else fade.end,
-                "equation": field.describe(),
-                "autonomous_from": field.autonomous_from if math.isfinite(field.autonomous_from) else None,
-                "tokens": tokens,
-            },
+            "model": {"run": os.fspath(run), **_describe(model, sample)},
             "data": {
                 "source": data or dataset.name,
                 "split": split,
@@ -117,17 +105,17 @@ def analyze(
             },
             **measure_all(sections, study, progress),
             "sizes": asdict(sizes),
-            "device": device_name(place),
+            "device": device_name(torch_device),
             "versions": versions(),
             "command": shlex.join(["odevit", "analyze", os.fspath(run), *options]),
         }
     if out is not None:
         folder = Path(out)
     elif Path(run).exists():
-        # Entered in the manifest of the run, so that overwrite=true removes it with the rest.
+        # Registered in the manifest of the run, so that overwrite=true removes it with the rest.
         folder = RunFolder(run).register("analysis")
     else:
-        # A folder with the name of a bundled model would be taken for it the next time.
+        # Not NAME alone: the next `odevit analyze NAME` would take that folder for the model.
         folder = Path(f"analysis-{Path(run).name}")
     with progress.stage("draw"):
         verdicts = [verdict for section in sections for verdict in section.judge(numbers)]
@@ -142,3 +130,19 @@ def analyze(
     numbers["seconds"] = to_builtins(progress.to_dict())
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return Analysis(numbers, verdicts, folder)
+
+
+def _describe(model: Any, sample: Sample) -> dict[str, Any]:
+    """The model in the lead of the page."""
+    field, layout = model.field, model.layout()
+    fade = getattr(field, "fade", None)
+    return {
+        "kind": "distilled student" if isinstance(model, OdeStudent) else "classifier",
+        "parameters": model.parameter_count,
+        **model.solver_config.to_dict(),
+        "leak": field.dynamics(sample.start(1)).leak,
+        "stopped_at": None if fade is None else fade.end,
+        "equation": field.describe(),
+        "autonomous_from": field.autonomous_from if math.isfinite(field.autonomous_from) else None,
+        "tokens": {"cls": int(layout.has_cls), "patches": layout.num_patches, "registers": layout.num_registers},
+    }

@@ -1,4 +1,4 @@
-"""P(x(T)) on the image: what does the model look at (the paper's Fig. 6)?"""
+"""P(x(T)) on the image: attention at the final state (the paper's Fig. 6)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from odevit.report.study import Study
 SHOWN = 6
 """Images whose attention is shown."""
 MASS = 0.6
-"""Share of the attention that the outlined patches hold together."""
+"""Share of the attention within the outline."""
 
 
-@SECTIONS.register("looking")
+@SECTIONS.register("attention")
 class AttentionMaps(Section):
     """Attention at the final state, beside that of a teacher's last layer."""
 
@@ -29,7 +29,7 @@ class AttentionMaps(Section):
     order = 70
     text = """
 {% call picture("attention", missing="Left out: " ~ attention.why | default("")) %}
-{{ attention.images }} images (the paper's Fig. 6). Bright: looked at most. Outlined: the patches that together hold 60%
+{{ attention.images }} images (the paper's Fig. 6). Bright: most attention. Outlined: the patches that together have 60%
 of the attention.
 {% if attention.why_no_teacher is defined %}The teacher's maps are left out: {{ attention.why_no_teacher }}{% endif %}
 {% endcall %}
@@ -44,7 +44,7 @@ of the attention.
             return {"attention": {"images": 0, "why": str(error)}}
         attention: dict[str, Any] = {
             "images": count,
-            "numbers": study.sample.numbers[:count],
+            "numbers": study.sample.indices[:count],
             "names": study.sample.names(count),
             "query": path.query,
             "maps": path.mean[-1],
@@ -64,7 +64,7 @@ of the attention.
 
 
 def draw_attention(attention: Numbers, pictures: Tensor) -> Figure:
-    """Images, what the model looks at in its final state, and what the last layer of a teacher looks at."""
+    """Images, the model's attention at its final state, and the attention of a teacher's last layer."""
     rows = [("image", None, None), ("model", attention["maps"], attention["outlined"])]
     if attention.get("teacher"):
         rows.append(("teacher", attention["teacher"], attention["teacher_outlined"]))

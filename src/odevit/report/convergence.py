@@ -223,7 +223,7 @@ def exception_numbers(study: Study, rest: LargestExponents) -> dict[str, Any]:
             motions += classify_motion(study.model, states[here], chunk["x0"][here], FAR * study.solver_config.horizon)
     rows = [
         {
-            "image": sample.numbers[i],
+            "image": sample.indices[i],
             "label": sample.classes[answers["labels"][i]],
             "answer": sample.classes[answers["answers"][i]],
             "exponent": rest.values[i],

@@ -15,7 +15,7 @@ def cost_verdict(sweep: Numbers, classes: int) -> Verdict:
     """How many evaluations are enough?"""
     question, own = "How many evaluations are enough?", sweep["own"]
     if own["finite"] < 1:
-        return Verdict(question, "unknown", None, ("Its own way of integrating does not give finite answers.",))
+        return Verdict(question, "unknown", None, ("The model's own settings do not give finite answers.",))
     if sweep["top1"]["interval"][0] <= 1 / classes:
         guess = f"which is not surely better than guessing among {classes} classes."
         return Verdict(question, "unknown", None, (f"It is right on {share_of(sweep['top1'])}, {guess}",))
@@ -23,8 +23,8 @@ def cost_verdict(sweep: Numbers, classes: int) -> Verdict:
     sentences = (
         f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
         f"{percent(own['top1'])}.",
-        _saves("fewer, longer steps over the same horizon", coarser, own),
-        _saves("stopping earlier on its own path", earlier, own),
+        _savings("fewer, longer steps over the same horizon", coarser, own),
+        _savings("stopping earlier on its own path", earlier, own),
     )
     nfe = min((outcome["nfe"] for outcome in (coarser, earlier) if outcome is not None), default=own["nfe"])
     if nfe >= own["nfe"]:
@@ -42,7 +42,7 @@ def fewest(outcomes: Sequence[Numbers], reference: float) -> Numbers | None:
     return cheapest
 
 
-def _saves(by: str, outcome: Numbers | None, own: Numbers) -> str:
+def _savings(by: str, outcome: Numbers | None, own: Numbers) -> str:
     if outcome is None or outcome["nfe"] >= own["nfe"]:
         return f"By {by} nothing can be saved: fewer evaluations lose more than {100 * ENOUGH:.1f} points."
     return f"By {by}, {outcome['nfe']:.0f} are enough: right on {percent(outcome['top1'])}."

@@ -1,4 +1,4 @@
-"""|x(tau_l T) - h_l| < bound: what early stopping would have given (the paper's Fig. 9 and 11)."""
+"""|x(tau_l T) - h_l| < bound: the epochs that early stopping would have saved (the paper's Fig. 9 and 11)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odevit.train.folder import read_recipe
 
 @SECTIONS.register("early_stopping")
 class EarlyStopping(Section):
-    """For runs that tracked a bound."""
+    """Bound and distances of a distillation, for runs that tracked them."""
 
     title = "Could training have stopped earlier?"
     order = 90
@@ -27,9 +27,9 @@ class EarlyStopping(Section):
 {% if stopping %}
 {% set never = "No: the distances to all layers were not below the bound for " ~ stopping.patience ~
    " evaluations in a row before training ended." %}
-{% call picture("stop", missing="" if stopping.stop else never) %}Held-out agreement at two moments of this one run (the
+{% call picture("stop", missing="" if stopping.stop else never) %}Held-out agreement at two epochs of this run (the
 paper's Fig. 9).{% endcall %}
-{% call picture("tracking") %}Distance to every layer while learning, and the bound (the paper's Fig. 11).{% endcall %}
+{% call picture("tracking") %}Distance to every layer during training, and the bound (the paper's Fig. 11).{% endcall %}
 {% endif %}
 """
 
@@ -47,7 +47,7 @@ paper's Fig. 9).{% endcall %}
 
 
 def stopping_numbers(folder: Path) -> dict[str, Any] | None:
-    """The errors and the bound of every evaluation, and the held-out score where training could have ended and did.
+    """The errors and the bound of every evaluation, and the held-out scores where training could have ended and ended.
 
     None for a run that did not track a bound.
     """

@@ -1,4 +1,4 @@
-"""How numbers are written on a page, in its sentences and templates, and what its figures have in common."""
+"""Helpers of a page: how its sentences and templates write numbers, and what its figures have in common."""
 
 from __future__ import annotations
 
@@ -8,28 +8,8 @@ from typing import Any
 from odevit.plotting import GREY, nan_for_none
 
 
-def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str = "", **style: Any) -> None:
-    """A line and the range around it, by the keys of low, middle and high; null leaves a gap."""
-    low, middle, high = (nan_for_none(numbers[key]) for key in keys)
-    axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0, label=around)
-    axes.plot(x, middle, **style)
-
-
-def annotate(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> Any:
-    """Words beside a spot of a figure, `shift` points to the right and up."""
-    return axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
-
-
-def mark_horizon(axes: Any, horizon: float, height: float) -> None:
-    """An upright line at the model's own horizon, with its name at a height from 0 to 1."""
-    axes.axvline(horizon, color=GREY, linestyle="--", linewidth=1)
-    annotate(
-        axes, "its horizon", (horizon, height), (5, 0), xycoords=("data", "axes fraction"), va="center", color=GREY
-    )
-
-
 def number(value: float | None, form: str = ".3g") -> str:
-    """Three digits, unless another form is given, and a true minus sign; a dash where there is nothing."""
+    """Three digits, unless another form is given, with a true minus sign; a dash for None."""
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
@@ -38,12 +18,12 @@ def percent(share: float | None) -> str:
 
 
 def span(low: str, high: str) -> str:
-    """A range, or the one number that is left of it by rounding."""
+    """A range, or one number where both ends round to the same."""
     return low if low == high else f"{low} to {high}"
 
 
 def with_error(share: Mapping[str, Any], form: str = "{} ± {}") -> str:
-    """A share with its standard error, both in percent; where that is nought, with its interval, which is not."""
+    """A share with its standard error, both in percent; where the error rounds to 0, with its interval."""
     value = percent(share["value"])
     if share["error"] is None:
         return value
@@ -54,12 +34,12 @@ def with_error(share: Mapping[str, Any], form: str = "{} ± {}") -> str:
 
 
 def share_of(share: Mapping[str, Any]) -> str:
-    """The same within a sentence."""
+    """`with_error` within a sentence."""
     return with_error(share, "{} (± {})")
 
 
 def small_share(share: float) -> str:
-    """A share in percent, down to a size at which it is nothing."""
+    """A share in percent with two digits."""
     return "less than 0.001%" if share < 1e-5 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
 
 
@@ -75,11 +55,26 @@ def words(name: str) -> str:
 
 
 FILTERS = {
-    "number": number,
-    "percent": percent,
-    "with_error": with_error,
-    "share_of": share_of,
-    "words": words,
+    **{filter_.__name__: filter_ for filter_ in (number, percent, with_error, share_of, words)},
     "count": "{:,}".format,
 }
-"""What templates write numbers with: `{{ images | count }}`."""
+"""Jinja filters for numbers: `{{ images | count }}`."""
+
+
+def band(axes: Any, x: Any, numbers: Mapping[str, Any], *keys: str, around: str = "", **style: Any) -> None:
+    """A line and the range around it, by the keys of low, middle and high; null leaves a gap."""
+    low, middle, high = (nan_for_none(numbers[key]) for key in keys)
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0, label=around)
+    axes.plot(x, middle, **style)
+
+
+def annotate(axes: Any, text: str, spot: tuple[float, float], shift: tuple[float, float], **style: Any) -> Any:
+    """Text at a point of a figure, `shift` points to the right and up."""
+    return axes.annotate(text, spot, xytext=shift, textcoords="offset points", **style)
+
+
+def mark_horizon(axes: Any, horizon: float, height: float) -> None:
+    """A dashed line at the model's own horizon, with its name at a height from 0 to 1."""
+    axes.axvline(horizon, color=GREY, linestyle="--", linewidth=1)
+    style = {"xycoords": ("data", "axes fraction"), "va": "center", "color": GREY}
+    annotate(axes, "its horizon", (horizon, height), (5, 0), **style)

@@ -1,4 +1,4 @@
-"""measure -> draw -> tell -> judge: one topic of a report is one section, and a page is a list of sections."""
+"""measure -> draw -> write -> judge: one topic of a report is one section, and a page is a list of sections."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Numbers = Mapping[str, Any]
 Figures = dict[str, Figure]
 """By name."""
 DIGITS = 6
-"""Significant digits that are written down; single precision has about seven."""
+"""Significant digits in analysis.json; single precision has about seven."""
 TOO_FEW = "too few images to say"
-"""The answer where the share that was measured would do, and only its interval is too wide."""
+"""The answer where the measured share meets a threshold and only its interval does not."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A question, its answer, and the sentences with the numbers behind it.
 
-    The answer is `yes`, `no`, `partly`, `unknown`, `TOO_FEW` or a short phrase; `good` says whether that is what one
-    hopes for, and is None where there is nothing to hope for.
+    The answer is `yes`, `no`, `partly`, `unknown`, `TOO_FEW` or a short phrase; `good` is True for the desired answer,
+    False for the undesired one, and None where neither applies.
     """
 
     question: str
@@ -51,8 +51,8 @@ class Verdict:
 class Section:
     """One topic of a report.
 
-    A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it; nothing else
-    is touched. Only `measure` sees the model: a page can be drawn and written again from the numbers alone.
+    A new topic is one file in `odevit/report/` with a subclass and `@SECTIONS.register("name")` above it. Only
+    `measure` sees the model: a page can be drawn and written again from the numbers alone.
     """
 
     title: ClassVar[str]
@@ -60,29 +60,29 @@ class Section:
     order: ClassVar[float]
     """Position on the page: sections are sorted by this number."""
     text: ClassVar[str]
-    """What stands below the heading: a template of the numbers of all sections, with the macros of page.html.j2."""
+    """What follows the heading: a template of the numbers of all sections, with the macros of page.html.j2."""
     thresholds: ClassVar[tuple[str, ...]] = ()
-    """The rules of its verdicts, in words."""
+    """The rules of its verdicts, as sentences."""
 
     def measure(self, study: Study) -> dict[str, Any]:
-        """The numbers by their keys in analysis.json; sections that share a key each add to what is under it."""
+        """The numbers by their keys in analysis.json; sections that share a key each add to its dictionary."""
         return {}
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
-        """What the numbers of all sections, and the first images [image, channel, height, width] in 0..1, allow."""
+        """Figures of the numbers of all sections, and of the first images [image, channel, height, width] in 0..1."""
         return {}
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
-        """Its answers to the questions that a page begins with."""
+        """Its answers to questions at the top of the page."""
         return []
 
 
 SECTIONS: Registry[type[Section]] = Registry("section")
 
 
-@SECTIONS.register("making")
+@SECTIONS.register("provenance")
 class Provenance(Section):
-    """The last words of a page: everything needed to make it again."""
+    """The end of a page: everything needed to make it again."""
 
     title = "How this was made"
     order = 100
@@ -108,7 +108,7 @@ def all_sections() -> list[Section]:
 
 
 class Progress:
-    """One line per stage on standard error, with its seconds; on a terminal it spins while the stage lasts."""
+    """One line per stage on standard error, with its seconds; on a terminal it spins meanwhile."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -117,7 +117,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Say what begins, and how long it took."""
+        """Print the name and the seconds of a stage."""
         began = time.perf_counter()
         with self.console.status(f"{name} ...") if sys.stderr.isatty() else nullcontext():
             yield
@@ -141,7 +141,7 @@ def measure_all(sections: Iterable[Section], study: Study, progress: Progress) -
 
 
 def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) -> dict[str, bytes]:
-    """Every figure that the numbers allow, as PNG."""
+    """Every figure of the sections, as PNG."""
     drawn: dict[str, bytes] = {}
     for section in sections:
         for name, figure in section.draw(numbers, pictures).items():
@@ -153,16 +153,19 @@ def draw_all(sections: Iterable[Section], numbers: Numbers, pictures: Tensor) ->
 def write_page(
     path: Path, title: str, lead: str, sections: Iterable[Section], numbers: Numbers, figures: Mapping[str, bytes]
 ) -> Path:
-    """Write `page.html.j2` with everything in it: a page that needs nothing beside it.
+    """Write `page.html.j2` with everything embedded: one file without links to others.
 
     Args:
-        lead: the name of the template of what stands before the first section.
-        sections: their texts are templates too; one that says nothing is left out.
+        lead: the name of the template that precedes the first section.
+        sections: their texts are templates too; one with an empty text is left out.
         numbers, figures: what the templates may use, and PNG by name.
     """
-    loader = PackageLoader("odevit.report", "")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("odevit.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= FILTERS
     page = environment.get_template("page.html.j2").render(
@@ -177,9 +180,9 @@ def write_page(
 
 
 def to_builtins(value: Any) -> Any:
-    """The same as dictionaries, lists and numbers; what is not finite becomes None, for JSON has no word for it.
+    """The same as dictionaries, lists and numbers for JSON; NaN and infinity become None.
 
-    An object is written down as its `numbers()`, or as the fields of its dataclass.
+    An object is converted by its `to_dict()`, or by the fields of its dataclass.
     """
     if isinstance(value, Tensor):
         return to_builtins(value.detach().cpu().tolist())

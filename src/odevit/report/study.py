@@ -1,4 +1,4 @@
-"""run, split -> model, teacher, images, one pass over them: what every section measures on, computed once."""
+"""run, split -> model, teacher, images and one pass over them: computed once for all sections."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from odevit.objectives.vectors import norms
 from odevit.tokens import Pixels, Tokens
 
 CACHED_STATES = 4 * 2**20
-"""Bytes of states that are integrated together on a CPU: more of them no longer fit into its cache."""
+"""Bytes of states in a batch on a CPU: more of them do not fit into its cache."""
 BATCHES = (8, 64)
-"""The smallest batch on a CPU, no fewer images than are shown, and the largest."""
+"""The smallest batch on a CPU, which holds all images that figures show, and the largest."""
 BATCH_ON_CUDA = 256
 
 Chunk = dict[str, Tensor]
@@ -38,7 +38,7 @@ Chunk = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many images each part is measured on; a part that is not named here sees all of them."""
+    """The number of images for each part; parts without a field here use all of them."""
 
     accurate: int = 400
     """The solver that is more accurate than the model's own."""
@@ -57,17 +57,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Sample:
-    """Images in random order, so that the first n of them are a sample as well.
+    """Images in random order, so that the first n of them are a random sample as well.
 
     Args:
-        numbers: which images of the split.
-        chunks: their embeddings and labels, a few at a time.
-        batches: the images themselves, in the same portions, normalised with `mean` and `std`.
+        indices: of the images in the split.
+        chunks: their embeddings and labels, batch by batch.
+        batches: the images in the same batches, normalised with `mean` and `std`.
         classes: the names of the labels.
-        available: how many images the split has.
+        available: the number of images in the split.
     """
 
-    numbers: Tensor
+    indices: Tensor
     chunks: Sequence[Chunk]
     batches: Batches
     classes: tuple[str, ...]
@@ -76,7 +76,7 @@ class Sample:
     available: int
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.indices)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -84,7 +84,7 @@ class Sample:
         return torch.cat([chunk["labels"].cpu() for chunk in self.chunks])
 
     def first(self, count: int) -> Iterator[Chunk]:
-        """The first `count` images, or as many as there are, portion by portion."""
+        """The first `count` images, or as many as there are, batch by batch."""
         for chunk in self.chunks:
             if count <= 0:
                 return
@@ -92,7 +92,7 @@ class Sample:
             count -= len(chunk["labels"])
 
     def start(self, count: int) -> Tokens:
-        """x(0) of the first `count` images, as far as the first portion goes."""
+        """x(0) of the first `count` images, at most one batch."""
         return self.chunks[0]["x0"][:count]
 
     def names(self, count: int) -> list[str]:
@@ -100,11 +100,11 @@ class Sample:
         return [self.classes[label] for label in self.labels[:count].tolist()]
 
     def pixels(self, count: int) -> Pixels:
-        """The first `count` images, normalised, as far as the first portion goes."""
+        """The first `count` images, normalised, at most one batch."""
         return next(iter(self.batches))["pixel_values"][:count]
 
     def pictures(self, count: int) -> Tensor:
-        """The same to be looked at: [image, channel, height, width] in 0..1, on the CPU."""
+        """The same images [image, channel, height, width] in 0..1, on the CPU."""
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (self.pixels(count).cpu() * std + mean).clamp(0, 1)
 
@@ -115,24 +115,24 @@ def draw_sample(
 ) -> Sample:
     """`limit` images of a split, or all of them if there are no more, drawn with `seed` and embedded.
 
-    They are normalised with the model's own statistics, not with those of the data: its weights were trained with them.
-    Only a student whose teacher had none was trained with those of its data.
+    They are normalised with the model's own statistics. Those of the data are used only if the model has none: then
+    its teacher had none either.
     """
     splits: dict[str, Any] = {"train": data.train, "validation": data.validation, "test": data.test}
     images = splits[split]
     if not len(images):
         raise ValueError(f"the {split} split of {data.name} is empty; pass another split=")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    chosen = images.subset(order[:limit])
+    drawn = images.subset(order[:limit])
     mean, std = model.config.image_mean or data.mean, model.config.image_std or data.std
 
     def batches_of(part: Any, size: int) -> Batches:
         return make_batches(part, size, mean=mean, std=std, num_classes=data.num_classes, device=device)
 
-    one = next(iter(batches_of(chosen.subset(torch.tensor([0])), 1)))
-    batches = batches_of(chosen, _batch_size(model.embed(one["pixel_values"])))
+    one = next(iter(batches_of(drawn.subset(torch.tensor([0])), 1)))
+    batches = batches_of(drawn, _batch_size(model.embed(one["pixel_values"])))
     return Sample(
-        numbers=order[:limit],
+        indices=order[:limit],
         chunks=[{"x0": model.embed(batch["pixel_values"]), "labels": batch["labels"]} for batch in batches],
         batches=batches,
         classes=data.classes,
@@ -150,8 +150,13 @@ def _batch_size(state: Tokens) -> int:
 
 @dataclass(frozen=True)
 class ForwardCache:
-    """What one pass over all images gives: states at the model's horizon and at `FAR` of them, portion by portion,
-    logits [image, label] at the first, and |x_{n+1} - x_n| / (h |x_n|) [time, image] in the middle of those steps.
+    """The results of one pass over all images.
+
+    Args:
+        outcomes: of every config that is tried on all images.
+        final, rest: the states at the model's horizon and at `FAR` of them, batch by batch.
+        logits: at the model's horizon [image, label].
+        speed: |x_{n+1} - x_n| / (h |x_n|) [time, image], at the middles of the steps, `times`.
     """
 
     outcomes: dict[SolverConfig, Outcome]
@@ -163,24 +168,24 @@ class ForwardCache:
 
 
 def run_forward(model: ImageModel, sample: Sample) -> ForwardCache:
-    """Integrate every image in all the ways that are tried on all of them.
+    """Integrate every image with all configs that are tried on all images.
 
-    The velocity is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
-    equation and not in it, where f is not zero.
+    The speed is that of the steps the model takes, not f(x): a splitting comes to rest near the rest point of its
+    equation, where f is not zero.
     """
     own, reads = model.solver_config, path_configs(model.solver_config)
-    counts = [0, *(solver_config.steps for solver_config in reads)]
+    counts = [0, *(config.steps for config in reads)]
     starts = [n for n in counts if n + 1 in counts]
     final: list[Tokens] = []
     rest: list[Tokens] = []
     speeds: list[Tensor] = []
     path: dict[int, Tokens] = {}
 
-    def callback(solver_config: SolverConfig, state: Tokens, x0: Tokens) -> None:
-        if solver_config not in reads:
+    def callback(config: SolverConfig, state: Tokens, x0: Tokens) -> None:
+        if config not in reads:
             return
-        path[solver_config.steps] = state
-        if solver_config == reads[-1]:
+        path[config.steps] = state
+        if config == reads[-1]:
             path[0] = x0
             moved = [norms(path[n + 1] - path[n]) / norms(path[n]).clamp_min(1e-30) for n in starts]
             speeds.append(torch.stack(moved).cpu() / own.step)
@@ -200,20 +205,20 @@ def run_forward(model: ImageModel, sample: Sample) -> ForwardCache:
 
 
 def path_configs(own: SolverConfig) -> list[SolverConfig]:
-    """Where the model's own steps, carried on to `FAR` horizons, are read: every step up to the horizon, then pairs."""
+    """The model's own steps up to `FAR` horizons: every step up to the horizon, then pairs of neighbouring steps."""
     N = own.steps
-    pairs = [own.stretched(stretch).steps for stretch in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
+    pairs = [own.stretched(factor).steps for factor in (1.25, 1.5, 2, 3, 4, 5, 6, 7, FAR)]
     return [own.stretched(n / N) for n in sorted({*range(1, N + 1), *pairs, *(n - 1 for n in pairs)} - {0})]
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured, and what several sections need of it; that is computed when it is first asked for.
+    """What is measured, and what several sections need of it, computed at its first use.
 
     Args:
         run: a folder, or the name of a bundled model.
-        model: in evaluation mode, see `untouched`.
-        teacher: of a student, where it is at hand.
+        model: in evaluation mode, see `frozen`.
+        teacher: of a student, if it is available.
         seed: of random directions.
     """
 
@@ -231,28 +236,28 @@ class Study:
 
     @property
     def aligned_config(self) -> SolverConfig:
-        """The same with a step for every layer of the teacher, even if the student was to meet the last one only."""
+        """The same with at least one step for every layer of the teacher."""
         layers = 0 if self.teacher is None else self.teacher.num_layers
         return self.solver_config.replace(steps=max(self.solver_config.steps, layers))
 
     @cached_property
     def forward_cache(self) -> ForwardCache:
-        """One pass over all images in many ways."""
+        """One pass over all images with many configs."""
         return run_forward(self.model, self.sample)
 
     @cached_property
     def limits(self) -> StabilityLimits:
-        """Stability limits of the solvers, from the eigenvalues where a few images have come to rest.
+        """Stability limits of the solvers, from the eigenvalues at the rest points of a few images.
 
-        Where weights move, from those on the way there as well; where velocities fade, from these alone.
+        For weights that depend on time, from those along the path as well; for a velocity that fades, from these alone.
         """
         x0, field = self.sample.start(self.sizes.limits), self.model.field
         since = field.autonomous_from
-        there = None if since == 0 else measure_limits_along_path(field, x0, self.solver_config)
-        if there is not None and (since == math.inf or getattr(field, "fade", None) is not None):
-            return there
+        along = None if since == 0 else measure_limits_along_path(field, x0, self.solver_config)
+        if along is not None and (since == math.inf or getattr(field, "fade", None) is not None):
+            return along
         rest = measure_limits(field, self.forward_cache.rest[0][: len(x0)], x0, max(self.solver_config.horizon, since))
-        return rest if there is None else combine_limits([there, rest])
+        return rest if along is None else combine_limits([along, rest])
 
     @cached_property
     def exponents(self) -> tuple[LargestExponents, LargestExponents]:
@@ -270,7 +275,7 @@ class Study:
             right = Proportion.of(answers[labels == label] == label)
             classes[label] = {"name": self.sample.classes[label], **right.to_dict()}
         return {
-            "images": self.sample.numbers,
+            "images": self.sample.indices,
             "labels": labels,
             "answers": answers,
             "margins": best.values[:, 0] - best.values[:, 1],
@@ -279,7 +284,7 @@ class Study:
 
     @cached_property
     def alignment(self) -> tuple[Alignment, bool]:
-        """Which step meets which layer of the teacher; true if it is that of the training, false if evenly spaced."""
+        """The step for each layer of the teacher; True if it is that of the training, False if evenly spaced."""
         path = Path(self.run) / "alignment.json"
         if path.is_file():
             return Alignment.load(path), True

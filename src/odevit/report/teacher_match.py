@@ -234,7 +234,7 @@ def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
         **vars(paths),
         "meetings": list(study.alignment[0].indices(study.aligned_config.steps)),
         "names": study.sample.names(count),
-        "numbers": study.sample.numbers[:count],
+        "numbers": study.sample.indices[:count],
     }
 
 

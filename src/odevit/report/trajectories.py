@@ -65,7 +65,7 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
                 "times": solution.times,
                 "horizon_at": saved.index(N),
                 "paths": [
-                    {"image": int(sample.numbers[i]), "class": names[i], "points": path}
+                    {"image": int(sample.indices[i]), "class": names[i], "points": path}
                     for i, path in zip(chosen, plane.student, strict=True)
                 ],
             }
