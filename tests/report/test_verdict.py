@@ -11,7 +11,7 @@ from odevit.report.convergence import Convergence, exception_numbers
 from odevit.report.cost import cost_verdict, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
-from odevit.report.solver_sensitivity import depends
+from odevit.report.solver_sensitivity import sensitivity_verdict
 from odevit.report.study import Study
 from odevit.report.teacher_match import TeacherMatch
 from tests.report.small import FEW, images, sample_of
@@ -182,18 +182,18 @@ def test_the_exceptions_are_named():
     ],
 )
 def test_the_answer_depends_on_how_it_was_integrated(which, found, answer):
-    assert depends(changed(f"sweep/spreads/{which}", found)["sweep"]).answer == answer
+    assert sensitivity_verdict(changed(f"sweep/spreads/{which}", found)["sweep"]).answer == answer
 
 
 def test_nothing_to_compare():
     none = {"steps": None, "solvers": None, "horizons": None}
-    assert depends(changed("sweep/spreads", none)["sweep"]).answer == "unknown"
+    assert sensitivity_verdict(changed("sweep/spreads", none)["sweep"]).answer == "unknown"
 
 
 @pytest.mark.parametrize(("difference", "word"), [(-0.05, "loses"), (0.01, "keeps"), (-0.005, "keeps")])
 def test_a_more_accurate_solver(difference, word):
     accurate = {**GOOD["sweep"]["accurate"], "difference": difference}
-    said = depends(changed("sweep/accurate", accurate)["sweep"]).sentences[-1]
+    said = sensitivity_verdict(changed("sweep/accurate", accurate)["sweep"]).sentences[-1]
     assert f" {word} its accuracy" in said
 
 

@@ -1,4 +1,4 @@
-"""|dx/dt| -> 0, lambda < 0: does a trajectory come to rest, and what do the exceptions do?"""
+"""|dx/dt| -> 0, lambda < 0: do trajectories converge to a rest point, and what do the exceptions do?"""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SETTLED_SHARE, SETTLED_CHANGE = 0.95, 0.01
 RESTLESS_SHARE, RESTLESS_CHANGE = 0.5, 0.1
 """Share of negative exponents, and change of the median state in a further horizon, on either side of the verdict."""
 _STOPPED = (
-    "Its velocity fades away after the horizon and is 0 from t = {:g} on: a state that has come so far stays, whatever "
-    "it is. That is how the equation was made and no property of its weights: disturbances neither grow nor die out."
+    "Its velocity fades after the horizon and is 0 from t = {:g} on: every state stays where it is then. This follows "
+    "from the form of the equation and not from its weights: disturbances neither grow nor die out."
 )
 LEADING = 4
 """Exponents of the spectrum."""
@@ -43,7 +43,7 @@ PARTS = (("path", "along the path", BLUE), ("rest", "at rest", ORANGE))
 
 @SECTIONS.register("settling")
 class Convergence(Section):
-    """Speed, exponents, spectrum, and what the exceptions do."""
+    """Speed, exponents, spectrum, and the motion of the exceptions."""
 
     title = "Does it settle?"
     order = 10
@@ -51,19 +51,19 @@ class Convergence(Section):
         f"It settles: at least {SETTLED_SHARE:.0%} of the exponents at rest are negative (lower end of the 95% "
         f"interval) and the median state changes by less than {SETTLED_CHANGE:.0%} of its norm in one more horizon. It "
         f"does not: at most {RESTLESS_SHARE:.0%} are negative (upper end), or it changes by more than "
-        f"{RESTLESS_CHANGE:.0%}. Where the share itself would decide and only its interval does not, there are too few "
-        "images to say.",
+        f"{RESTLESS_CHANGE:.0%}. Where the share meets a threshold and its interval does not, there are too few images "
+        "to say.",
     )
 
     text = """
 {% set path, rest, stopped = exponents.path, exponents.rest, exceptions.get("stopped") %}
-{% call picture("speed") %}Relative speed of the steps that the model takes, carried on to eight horizons;
+{% call picture("speed") %}Relative speed of the model's own steps, up to eight horizons;
 {{ speed.images | count }} images.{% endcall %}
-{% call picture("exponents") %}Largest exponent of {{ path.images | count }} images, for the steps that the model takes.
-Along the path it is the mean growth over a short time during which growth changes:
-{{ path.not_converged.value | percent }} of those values have not converged to a limit and say no more than that.
+{% call picture("exponents") %}Largest exponent of {{ path.images | count }} images, for the model's own steps.
+Along the path it is the mean growth over a short time: {{ path.not_converged.value | percent }} of those values have
+not converged to a limit.
 {% if not stopped %}At rest, after eight horizons, {{ rest.not_converged.value | percent }} have
-not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were followed for longer.{% endif %}{% endif %}
+not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were measured for longer.{% endif %}{% endif %}
 {% endcall %}
 {% call table("", "negative", "mean λ", "largest λ", "not converged", "positive", "Lyapunov time",
               "diverges at step") %}
@@ -74,18 +74,17 @@ not.{% if rest.prolonged %} {{ rest.prolonged }} with a doubtful sign were follo
 {% endfor %}
 {% endcall %}
 {% call small() %}Lyapunov time and step: medians over the images with a positive exponent, a dash where there are none.
-The step is the first at which a disturbance has grown by e, if that is within the horizon.{% endcall %}
+The step is the first at which a disturbance has grown by the factor e, if that is within the horizon.{% endcall %}
 {% call picture("spectrum") %}Directions in which disturbances die out most slowly, {{ exponents.spectrum.images }}
-images; in the order in which the method finds them, which need not be that of their size before they have
-converged.{% endcall %}
+images. Exponents that have not converged need not be in the order of their size.{% endcall %}
 <h3>Exceptions</h3>
 {% if stopped %}
-<p>There is nothing to be an exception from: what is stopped has an exponent of 0.</p>
+<p>None: a state whose velocity is 0 has an exponent of 0.</p>
 {% elif not exceptions.count %}
 <p>There are none: every exponent at rest is negative.</p>
 {% else %}
-<p>{{ exceptions.count }} images have an exponent at rest that is not negative; {{ exceptions.looked_at }} of them were
-watched for a further time of {{ "%g" % exceptions.window }}.</p>
+<p>{{ exceptions.count }} images have an exponent at rest that is not negative. {{ exceptions.looked_at }} of them were
+integrated for a further time of {{ "%g" % exceptions.window }}.</p>
 {% call table("image", "label", "answer", "λ at rest", "it", "moves", "straight", "turn", "margin", "between") %}
 {% for it in exceptions.rows %}
 {{ row(it.image, it.label, it.answer, (it.exponent | number) ~ ("" if it.converged else " (not converged)"), it.kind,
@@ -93,9 +92,10 @@ watched for a further time of {{ "%g" % exceptions.window }}.</p>
        it.answers | join(" / ") if it.between else "") }}
 {% endfor %}
 {% endcall %}
-{% call small() %}Moves: length of its path in units of its norm; below 0.001 it rests. Turn: lowest autocorrelation of
-its displacements; below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it drifts, otherwise it
-wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer along the path.{% endcall %}
+{% call small() %}Moves: length of the path in units of the state's norm; below 0.001 it rests. Turn: lowest
+autocorrelation of its displacements; below −0.5 it oscillates. Straight: net displacement by length; above 0.5 it
+drifts, otherwise it wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer along the
+path.{% endcall %}
 {% endif %}
 """
 
@@ -113,7 +113,7 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
         exponents = numbers["exponents"]
-        # What is stopped neither grows nor dies out: its exponents at rest are 0, but for rounding.
+        # Where the velocity is 0, the exponents at rest are 0 but for rounding.
         parts = PARTS[:1] if numbers["exceptions"].get("stopped") else PARTS
         return {
             "speed": draw_speed(numbers["speed"]),
@@ -122,7 +122,7 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
         }
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
-        """Does a trajectory come to rest?"""
+        """Do trajectories converge?"""
         rest, exceptions = numbers["exponents"]["rest"], numbers["exceptions"]
         share, change = rest["negative"], numbers["speed"]["change_per_horizon"]
         low, high = share["interval"]
@@ -138,24 +138,24 @@ wanders. Between: median margin p₁ − p₂ below 0.1, or more than one answer
             settled, restless = share["value"] >= SETTLED_SHARE and slow, share["value"] <= RESTLESS_SHARE
             undecided = SETTLED_SHARE if settled else RESTLESS_SHARE if restless else None
             answer = "partly" if undecided is None else TOO_FEW
-        enough = undecided and Proportion(share["hits"], share["count"]).sample_size(undecided)
+        needed = undecided and Proportion(share["hits"], share["count"]).sample_size(undecided)
         sentences = [
             f"After eight times its horizon a small disturbance dies out for {percent(share['value'])} of "
             f"{share['count']:,} images (largest Lyapunov exponent below zero; 95% interval "
             f"{span(percent(low), percent(high))})."
-            + (f" If the share stays what it is, {enough:,} images will tell." if enough else ""),
-            "The trajectories are no longer finite numbers there."
+            + (f" With the same share, {needed:,} images would decide." if needed else ""),
+            "The trajectories are not finite there."
             if change is None
             else f"The median state would change by {of_norm(change)} in one more horizon.",
             _certainty(rest),
         ]
         if exceptions["count"]:
-            sentences.append(_exceptions_in_a_sentence(exceptions))
+            sentences.append(_exceptions(exceptions))
         return [Verdict(self.title, answer, None if answer == TOO_FEW else answer == "yes", tuple(sentences))]
 
 
 def speed_numbers(study: Study) -> dict[str, Any]:
-    """Median and middle 90% of the relative speed at each time, and what is left of it at the end."""
+    """Median and middle 90% of the relative speed at each time, and the relative change in one more horizon."""
     forward_cache, horizon = study.forward_cache, study.solver_config.horizon
     band = quantiles(forward_cache.speed, {"low": 0.05, "median": 0.5, "high": 0.95})
     return {
@@ -169,7 +169,7 @@ def speed_numbers(study: Study) -> dict[str, Any]:
 
 
 def exponent_numbers(maximal: LargestExponents, solver_config: SolverConfig) -> dict[str, Any]:
-    """The exponents and their statistics; those that are not finite count as not negative."""
+    """The exponents and their statistics; values that are not finite count as not negative."""
     values, converged = maximal.values, maximal.converged
     growing = values[values > 0]
     steps = divergence_step(growing, solver_config.steps, solver_config.horizon)
@@ -197,7 +197,7 @@ def exponent_numbers(maximal: LargestExponents, solver_config: SolverConfig) -> 
 
 
 def spectrum_numbers(study: Study) -> dict[str, Any]:
-    """The leading exponents of a handful of images, along the path and at rest."""
+    """The leading exponents of a few images, along the path and at rest."""
     x0 = study.sample.start(study.sizes.spectrum)
     k = min(LEADING, x0[0].numel())
     both = measure_spectrum(
@@ -211,7 +211,7 @@ def spectrum_numbers(study: Study) -> dict[str, Any]:
 
 
 def exception_numbers(study: Study, rest: LargestExponents) -> dict[str, Any]:
-    """What the images do whose exponent at rest is not negative, one by one; nothing where the field stops them."""
+    """The motion of each image whose exponent at rest is not negative; none where the velocity fades to 0."""
     sample, answers = study.sample, study.answers
     stopped = getattr(study.model.field, "fade", None) is not None
     exceptions = torch.zeros_like(rest.values, dtype=torch.bool) if stopped else ~(rest.values < 0)
@@ -264,7 +264,7 @@ def draw_speed(speed: Numbers) -> Figure:
 
 
 def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
-    """Histograms of the largest exponent, along the path and, unless it is left out, at rest."""
+    """Histograms of the largest exponent, for each of the given parts."""
     figure, (axes,) = make_figure(3.6)
     groups = [
         ([value for value in parts[part]["values"] if value is not None], name, colour)
@@ -284,14 +284,14 @@ def draw_exponents(parts: Mapping[str, Numbers]) -> Figure:
     axes.grid(alpha=0.3, axis="y")
     axes.set_ylim(top=1.2 * axes.get_ylim()[1])
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    room = 0.2 * (high - low) or 1.0  # on either side of 0, for the words
+    room = 0.2 * (high - low) or 1.0  # for the words on either side of 0
     axes.set_xlim(min(low, -room), max(high, room))
     shares = [f"{percent(parts[part]['negative']['value'])} {name}" for part, name, _ in PARTS if part in parts]
     return finish_figure(figure, f"Negative for {', '.join(shares)}")
 
 
 def draw_spectrum(spectrum: Numbers, parts: Sequence[tuple[str, str, str]] = PARTS) -> Figure:
-    """The leading exponents of a handful of images, a line each."""
+    """The leading exponents of a few images, a line each."""
     figure, columns = make_figure(3.2, len(parts), sharey=True)
     order = range(1, spectrum["k"] + 1)
     for axes, (part, name, colour) in zip(columns, parts, strict=True):
@@ -319,19 +319,19 @@ def _certainty(rest: Numbers) -> str:
     )
 
 
-def _exceptions_in_a_sentence(exceptions: Numbers) -> str:
+def _exceptions(exceptions: Numbers) -> str:
     actions = {
-        "rests": "stand still all the same",
-        "oscillates": "go round in circles",
-        "drifts": "drift on in one direction",
+        "rests": "rest",
+        "oscillates": "oscillate",
+        "drifts": "drift in one direction",
         "wanders": "wander",
-        "diverges": "leave the finite numbers",
+        "diverges": "diverge",
     }
     kinds = ", ".join(f"{count} {actions[kind]}" for kind, count in exceptions["kinds"].items())
     count, between, wrong = (exceptions[key] for key in ("count", "between", "wrong"))
-    seen = "" if exceptions["looked_at"] == count else f" (the first {exceptions['looked_at']} watched)"
+    followed = "" if exceptions["looked_at"] == count else f" (the first {exceptions['looked_at']} were followed)"
+    are = ["is" if number == 1 else "are" for number in (between, wrong)]
     return (
-        f"Of the {count} exception{'' if count == 1 else 's'}{seen}: {kinds}; {between} "
-        f"sit{'s' if between == 1 else ''} between two classes, {wrong} {'is' if wrong == 1 else 'are'} answered "
-        "wrongly."
+        f"Of the {count} exception{'' if count == 1 else 's'}{followed}: {kinds}; {between} {are[0]} between two "
+        f"classes, {wrong} {are[1]} answered wrongly."
     )

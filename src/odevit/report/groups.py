@@ -1,4 +1,4 @@
-"""lambda by class and by token: is growth along the path a matter of what is seen, or of where it begins?"""
+"""lambda by class and by token: does growth along the path depend on the class, or on the tokens it begins in?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
 
 NAMED = 20
-"""With more classes than this only the extreme ones are named."""
+"""With more classes than this, only the extreme ones have labels."""
 
 
 @SECTIONS.register("groups")
@@ -34,15 +34,15 @@ class Groups(Section):
 {% endcall %}
 {% set related, at_rest = exponents.by_class.correlation, exponents.by_class_at_rest.correlation %}
 {% call picture("classes") %}
-Mean exponent along the path and accuracy of each class (the paper's Fig. 5); {{ data.images | count }} images, bubbles
-sized by their number.
+Mean exponent along the path and accuracy of each class (the paper's Fig. 5); {{ data.images | count }} images, the area
+of a bubble is their number.
 {% if related %}
 p is the share of random shuffles of the {{ related.count }} classes with a correlation at least as strong.
 {% if at_rest %}
 With the exponent at rest r = {{ at_rest.r | number(".2f") }}, p = {{ at_rest.p | number(".2g") }}.
 {% endif %}
 {% else %}
-No correlation is given: it takes three or more classes that differ.
+No correlation is given: it needs three classes that differ.
 {% endif %}
 {% endcall %}
 """
@@ -64,7 +64,7 @@ No correlation is given: it takes three or more classes that differ.
 
 
 def class_numbers(maximal: LargestExponents, answers: dict[str, Any]) -> dict[str, Any]:
-    """The mean exponent of each class beside its accuracy, and how the two go together (the paper's Fig. 5)."""
+    """The mean exponent of each class, its accuracy, and their correlation (the paper's Fig. 5)."""
     finite = maximal.values.isfinite()
     rows = [
         {
@@ -127,7 +127,7 @@ def draw_classes(by_class: Numbers) -> Figure:
 
 
 def _named(rows: list[Numbers], many: bool) -> list[Numbers]:
-    """All classes, or, of many, the three at each end of either axis."""
+    """All classes; of many, the three at each end of either axis."""
     if not many:
         return rows
     ends: dict[str, Numbers] = {}

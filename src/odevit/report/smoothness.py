@@ -1,4 +1,4 @@
-"""L, |x_n - x(t_n)| and r: how steep the field is, how far the steps are from it, how much the answer tolerates."""
+"""L, |x_n - x(t_n)| and r: Lipschitz constants, the error of the steps, the contraction radius."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from odevit.report.study import Study
 from odevit.tokens import Tokens
 
 PROBES = 5
-"""Times along the path at which the field is looked at."""
+"""Times along the path at which Lipschitz constants are measured."""
 RANGE = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
-"""What is said of constants and errors, as quantiles."""
+"""Quantiles of constants and errors."""
 TOLERANT = 0.95
-"""The head tolerates the rest of the path when at least this share of states has a radius larger than it."""
+"""The head tolerates the rest of the path if it is shorter than the radius for at least this share of the states."""
 
 
 @SECTIONS.register("smoothness")
@@ -39,13 +39,13 @@ class Smoothness(Section):
     title = "How steep, how exact, how tolerant?"
     order = 60
     thresholds = (
-        f"The head tolerates what is left of the path when the radius exceeds it for at least {TOLERANT:.0%} of the "
+        f"The head tolerates the rest of the path if the radius exceeds its length for at least {TOLERANT:.0%} of the "
         "states.",
     )
 
     text = """
-{% call picture("lipschitz") %}Median and range of {{ lipschitz.images }} images, by power iteration. The bound needs
-only the attention map; it is about attention without the norm before it.{% endcall %}
+{% call picture("lipschitz") %}Median and range of {{ lipschitz.images }} images, by power iteration. The bound is
+computed from the attention map, for attention without the norm before it.{% endcall %}
 {% call table("distance from the exact solution at the horizon", "median", "largest", "of the norm") %}
 {% for solver, error in approximation.solvers.items() %}
 {{ row((solver | words) ~ ", measured", error.final.median | number, error.final.largest | number,
@@ -60,10 +60,10 @@ only the attention map; it is about attention without the norm before it.{% endc
 {% endif %}
 {% endcall %}
 {% call small() %}{{ approximation.images }} images, against RK4 with eight steps in place of each one. Equation (8)
-with measured constants is about Euler's method; it grows like e to the power LT, knows nothing of contraction, and is
-rarely informative. With an assumed L, and for eq. (11), the numbers are yardsticks, not bounds.{% endcall %}
-{% call picture("radius") %}{{ radius.images }} states at the horizon. A displacement of this length was seen to change
-the answer; a shorter one may exist.{% endcall %}
+with measured constants holds for Euler's method; it grows like e to the power LT, ignores contraction, and is rarely
+informative. With an assumed L, and for eq. (11), the numbers are not bounds.{% endcall %}
+{% call picture("radius") %}{{ radius.images }} states at the horizon. A displacement of this length changes the answer;
+a shorter one may do so too.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
@@ -77,7 +77,7 @@ the answer; a shorter one may exist.{% endcall %}
         return {"lipschitz": draw_lipschitz(numbers["lipschitz"]["rows"]), "radius": draw_radius(numbers["radius"])}
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
-        """How far may a state be perturbed?"""
+        """How far may a state be moved before the answer changes?"""
         question, radius = "How far may a state be moved before the answer changes?", numbers["radius"]
         low, median, high = (radius["quantiles"][key] for key in ("5%", "50%", "95%"))
         if median is None:
@@ -89,21 +89,21 @@ the answer; a shorter one may exist.{% endcall %}
             else f"in a random direction by {of_norm(radius['random_median'])}."
         )
         conclusion = (
-            "whatever its direction, it cannot change those answers."
+            "it cannot change those answers, in any direction."
             if good
-            else "so its length does not rule out that an answer changes on the way; how many do is counted above."
+            else "so some answers may change between one horizon and eight; those that do are counted above."
         )
         sentences = (
             f"In the worst direction by {of_norm(median)} (median of {radius['images']} images; the middle 90%: "
             f"{span(small_share(low), small_share(high))}); {random}",
-            f"Going on from the horizon to eight of them moves the state by {of_norm(radius['move_median'])} in the "
-            f"median, which is less than that radius for {share_of(radius['inside'])} of them: {conclusion}",
+            f"From one horizon to eight, the state moves by {of_norm(radius['move_median'])} in the median, which is "
+            f"less than that radius for {share_of(radius['inside'])} of them: {conclusion}",
         )
         return [Verdict(question, of_norm(median), True if good else None, sentences)]
 
 
 def lipschitz_numbers(study: Study) -> dict[str, Any]:
-    """|df/dx| along the path; attention alone is also compared with its bound, which costs no derivative."""
+    """|df/dx| along the path, of the whole field and of attention alone, and the bound of the latter."""
     x0, field, solver_config = study.sample.start(study.sizes.lipschitz), study.model.field, study.solver_config
     solution = study.model.depth(
         x0, save=sorted({round(solver_config.steps * i / (PROBES - 1)) for i in range(PROBES)})
@@ -115,7 +115,7 @@ def lipschitz_numbers(study: Study) -> dict[str, Any]:
         if inner := _attention_alone(field, state, t):
             dynamics, y = inner
             row["attention"] = quantiles(local_lipschitz(dynamics, y, iterations=20).value, RANGE)
-            # Singular values of what is not finite are an error, not a number.
+            # torch raises an error for singular values of a matrix that is not finite.
             finite = y[y.flatten(1).isfinite().all(dim=1)]
             row["attention_bound"] = quantiles(attention_bound(cast(VectorField, field.at(t)).attention, finite), RANGE)
         rows.append(row)
@@ -123,10 +123,9 @@ def lipschitz_numbers(study: Study) -> dict[str, Any]:
 
 
 def approximation_numbers(study: Study) -> dict[str, Any]:
-    """How far the model's steps are from its equation, against bounds (8) and (11).
+    """The distance of the model's steps from its equation, and bounds (8) and (11).
 
-    The bounds are about Euler's method, which is therefore measured as well; a splitting is another method of the same
-    order.
+    The bounds hold for Euler's method, which is therefore measured as well.
     """
     x0, solver_config = study.sample.start(study.sizes.approximation), with_fixed_steps(study.solver_config)
     numbers: dict[str, Any] = {"images": len(x0), "solvers": {}}
@@ -152,7 +151,7 @@ def approximation_numbers(study: Study) -> dict[str, Any]:
 
 
 def radius_numbers(study: Study) -> dict[str, Any]:
-    """The contraction radius at the horizon beside the margin and beside the distance still to go to rest."""
+    """The contraction radius at the horizon, the margin, and the distance from there to rest."""
     parts = []
     forward_cache, sample = study.forward_cache, study.sample
     for chunk, final, rest in zip(
@@ -181,7 +180,7 @@ def radius_numbers(study: Study) -> dict[str, Any]:
 
 
 def draw_lipschitz(rows: list[Numbers]) -> Figure:
-    """Local Lipschitz constants along the path: the field, attention alone, and the bound of it."""
+    """Local Lipschitz constants along the path: the field, attention alone, and its bound."""
     figure, (axes,) = make_figure(3.4)
     times = [row["time"] for row in rows]
     for key, name, colour, style in (

@@ -1,4 +1,4 @@
-"""top-1(solver, N, T): does the answer depend on how it was integrated, and how many evaluations are enough?"""
+"""top-1(solver, N, T): do the answers depend on the solver, its steps and the horizon? How many are enough?"""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from odevit.analysis.sweep import (
     sweep,
 )
 from odevit.core.base import SOLVERS, FixedStepSolver
+from odevit.core.solver_config import SolverConfig
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish_figure, format_signed, make_figure
 from odevit.report.cost import ENOUGH, cost_verdict
 from odevit.report.page import annotate, mark_horizon, number, percent, span, words
@@ -28,56 +29,55 @@ from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, 
 from odevit.report.study import Study, path_configs
 
 FEWEST, MOST = 6, 64
-"""Steps of the model's own solver between which its answers are compared."""
+"""The range of steps of the model's own solver in which its answers are compared."""
 SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
 SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
-"""How far accuracy may vary, and how many answers must stay, for no dependence; and beyond which there is one."""
+"""Limits of the change of accuracy, and of the share of unchanged answers, for `no` and for `yes`."""
 
 
-@SECTIONS.register("dependence")
+@SECTIONS.register("solver_sensitivity")
 class SolverSensitivity(Section):
     """Steps, solvers and horizons."""
 
     title = "Does the answer depend on how it was integrated?"
     order = 40
     thresholds = (
-        "The answer does not depend on the integration: within every group of ways accuracy varies by at most "
+        "The answer does not depend on the integration: within every group of settings accuracy varies by at most "
         f"{100 * SAME_ACCURACY:.0f} point or {SIGMAS:.0f} standard errors, and at least {SAME_ANSWERS:.0%} of the "
         f"answers stay. It does: in some group accuracy varies by more than {100 * OTHER_ACCURACY:.0f} points and "
         f"{SIGMAS:.0f} standard errors, or fewer than {OTHER_ANSWERS:.0%} of the answers stay. In between it does "
-        f"slightly. Where nothing but those standard errors excuses more than {100 * OTHER_ACCURACY:.0f} points, there "
-        "are too few images to say.",
+        f"slightly. Where more than {100 * OTHER_ACCURACY:.0f} points are within the standard errors, there are too "
+        "few images to say.",
         f"Evaluations are enough when they and every larger number tried lose at most {100 * ENOUGH:.1f} points.",
     )
 
     text = """
 {% set few, accurate = sweep.solvers[0].images, sweep.accurate %}
-{% call picture("steps") %}Accuracy against cost (the paper's Fig. 8), as the difference from the model's own way on the
-same images: {{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for
+{% call picture("steps") %}Accuracy against cost (the paper's Fig. 8), as the difference from the model's own settings
+on the same images: {{ sweep.own.images | count }} for its own solver, {{ accurate.images | count }} for
 {{ accurate.solver | words }} (with the standard error), {{ few | count }} for the others. Hollow: the step is beyond
-the solver's stability limit, where the error is the solver's and not the model's; such ways are shown but not
-counted.{% endcall %}
+the stability limit of the solver. Such settings are shown and not counted.{% endcall %}
 {% call small() %}
 {% if limits.radius is none %}
 No stability limits: the states are not finite numbers.
 {% else %}
 Stability limits. {% if limits.on_the_way | default(false) -%}
-On the way of {{ limits.images }} images, for the equation changes with time,
-{%- else -%}Where {{ limits.images }} images have come to rest,{%- endif %} the largest eigenvalue of df/dx has the size
+Along the paths of {{ limits.images }} images, since the equation changes with time,
+{%- else -%}At the rest points of {{ limits.images }} images,{%- endif %} the largest eigenvalue of df/dx has the size
 {{ limits.radius | number(".2f") }}, and {{ limits.forcing | number(".2f") }} without the leak. An explicit Runge-Kutta
 step h is stable while h times the first is below 2 (Euler, midpoint, Heun) or 2.79 (RK4). Splittings and exponential
-methods solve the leak exactly and are held to h times the second below 2. That is exact for real eigenvalues and a rule
-of thumb otherwise. Longest stable steps:
+methods solve the leak exactly; they are stable while h times the second is below 2. That is exact for real eigenvalues
+and a rule of thumb otherwise. Longest stable steps:
 {% for name, step in limits.longest.items() if step is not none -%}
 {{ name | words }} {{ step | number(".2f") }}{{ ". " if loop.last else ", " }}
 {%- endfor %}
 The model's own step is {{ (model.horizon / model.steps) | number(".2f") }}.
 {% endif %}
 {% endcall %}
-{% call picture("horizons") %}The model's own steps, stopped early or carried on; {{ sweep.own.images | count }}
+{% call picture("horizons") %}The model's own steps to shorter and longer horizons; {{ sweep.own.images | count }}
 images.{% endcall %}
 {% call picture("grid") %}Every horizon with every number of steps of its own solver (the paper's Fig. 7);
-{{ few | count }} images. Framed: the model's own way.{% endcall %}
+{{ few | count }} images. Framed: the model's own settings.{% endcall %}
 """
 
     def measure(self, study: Study) -> dict[str, Any]:
@@ -93,66 +93,62 @@ images.{% endcall %}
         }
 
     def judge(self, numbers: Numbers) -> list[Verdict]:
-        return [depends(numbers["sweep"]), cost_verdict(numbers["sweep"], numbers["data"]["classes"])]
+        return [sensitivity_verdict(numbers["sweep"]), cost_verdict(numbers["sweep"], numbers["data"]["classes"])]
 
 
 def sweep_numbers(study: Study) -> dict[str, Any]:
-    """Accuracy against steps, solvers, horizons and stopping times, with how much each group of ways differs."""
-    model, sample, seen, limits, solver_config = (
-        study.model,
-        study.sample,
-        study.forward_cache.outcomes,
-        study.limits,
-        study.solver_config,
-    )
-    own, few = seen[solver_config], study.sizes.solvers
-    both = sweep(model, sample.first(study.sizes.accurate), [solver_config, accurate_config(solver_config)])
-    coarse, accurate = both[0], both[-1]  # one and the same for a model with the accurate solver
-    steps = limits.mark_stable([seen[other] for other in step_configs(solver_config)])
-    horizons = [seen[other] for other in horizon_configs(solver_config)]
-    solvers = limits.mark_stable(sweep(model, sample.first(few), [solver_config, *solver_configs(solver_config)]))
+    """Accuracy against steps, solvers, horizons and stopping times, and the differences within each group."""
+    own_config, outcomes, limits = study.solver_config, study.forward_cache.outcomes, study.limits
 
-    def fair(outcome: Outcome) -> bool:
-        # A step that is too long for its solver, and a solver that rests beside the equation, say something about the
-        # solver and not about the model; such ways are shown and not counted.
-        method = outcome.solver_config.method
+    def run(images: int, configs: Sequence[SolverConfig]) -> list[Outcome]:
+        return sweep(study.model, study.sample.first(images), configs)
+
+    own, few = outcomes[own_config], study.sizes.solvers
+    both = run(study.sizes.accurate, [own_config, accurate_config(own_config)])
+    coarse, accurate = both[0], both[-1]  # the same one for a model with the accurate solver
+    steps = limits.mark_stable([outcomes[config] for config in step_configs(own_config)])
+    horizons = [outcomes[config] for config in horizon_configs(own_config)]
+    solvers = limits.mark_stable(run(few, [own_config, *solver_configs(own_config)]))
+
+    def counted(outcome: Outcome) -> bool:
+        # An unstable step, and a solver with another rest point than the equation, are errors of the solver and not of
+        # the model.
+        config, method = outcome.solver_config, outcome.solver_config.method
         rests = isinstance(method, FixedStepSolver) and method.rests_with_equation
-        return outcome.solver_config == solver_config or bool(
-            outcome.stable and (rests or outcome.solver_config.name == solver_config.name)
-        )
+        return config == own_config or bool(outcome.stable and (rests or config.name == own_config.name))
 
     return {
         "own": own,
         "top1": Proportion.of(own.right),
         "steps": steps,
         "horizons": horizons,
-        "stops": [seen[other] for other in path_configs(solver_config) if other.steps <= solver_config.steps],
+        "stops": [outcomes[config] for config in path_configs(own_config) if config.steps <= own_config.steps],
         "solvers": solvers,
         "accurate": {
             **accurate.to_dict(),
             "difference": accurate.top1 - coarse.top1,
             "error": paired_error(accurate.right, coarse.right),
         },
-        "grid": limits.mark_stable(sweep(model, sample.first(few), grid_configs(solver_config))),
+        "grid": limits.mark_stable(run(few, grid_configs(own_config))),
         "spreads": {
-            "steps": spread(
-                [outcome for outcome in steps if fair(outcome) and FEWEST <= outcome.solver_config.steps <= MOST]
+            "steps": accuracy_range(
+                [one for one in steps if counted(one) and FEWEST <= one.solver_config.steps <= MOST]
             ),
-            "solvers": spread([outcome for outcome in solvers if fair(outcome)]),
-            "horizons": spread(horizons),
+            "solvers": accuracy_range([one for one in solvers if counted(one)]),
+            "horizons": accuracy_range(horizons),
         },
     }
 
 
-def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """max top-1 - min top-1 over ways on the same images, with the standard error of that one difference.
+def accuracy_range(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """max top-1 - min top-1 on the same images, with the standard error of that one difference.
 
-    The largest of several differences is larger than a typical one even where none is real: the error is that of the
-    two ways shown, and does not account for their having been picked.
+    The error is that of the two outcomes and does not account for their selection: the largest of several differences
+    is larger than a typical one by chance alone.
     """
     if len(outcomes) < 2:
         return None
-    lowest, highest = (choose(outcomes, key=lambda outcome: outcome.top1) for choose in (min, max))
+    lowest, highest = (pick(outcomes, key=lambda outcome: outcome.top1) for pick in (min, max))
     counts = [outcome.solver_config.steps for outcome in outcomes]
     return {
         "ways": len(outcomes),
@@ -166,21 +162,21 @@ def spread(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     }
 
 
-def depends(sweep: Numbers) -> Verdict:
+def sensitivity_verdict(sweep: Numbers) -> Verdict:
     """Does the answer depend on how it was integrated?"""
     spreads = {name: group for name, group in sweep["spreads"].items() if group}
     if not spreads:
         return Verdict(SolverSensitivity.title, "unknown", None, ("Nothing to compare.",))
     names = {
         "steps": "{} to {} steps of its own solver".format(*spreads["steps"]["steps"]) if "steps" in spreads else "",
-        "solvers": "solvers that rest where the equation does, within their stability limit",
+        "solvers": "solvers with the equation's rest point, within their stability limit",
         "horizons": "one to eight times the horizon",
     }
     judged = {_judge(group) for group in spreads.values()}
     answer = next(word for word in ("yes", "slightly", TOO_FEW, "no") if word in judged)
     sentences = [
         f"Over {names[name]} accuracy {_lies(group)}: {_points(group)}. At "
-        f"least {percent(group['agreement'])} of the answers are those of its own way."
+        f"least {percent(group['agreement'])} of the answers are those with its own settings."
         for name, group in spreads.items()
     ]
     accurate = sweep["accurate"]
@@ -201,14 +197,18 @@ def draw_steps(sweep: Numbers) -> Figure:
     for outcome in sweep["solvers"]:
         if outcome["solver"] != own["solver"]:
             lines.setdefault(outcome["solver"], []).append(outcome)
-    # Other solvers see fewer images; a difference on the same images can be compared, an accuracy on others cannot.
-    base = {outcome["images"]: outcome["top1"] for outcome in (own, *sweep["solvers"]) if _way(outcome) == _way(own)}
+    # Other solvers are tried on fewer images: only differences on the same images can be compared.
+    base = {
+        outcome["images"]: outcome["top1"]
+        for outcome in (own, *sweep["solvers"])
+        if _settings(outcome) == _settings(own)
+    }
     base[accurate["images"]] = accurate["top1"] - accurate["difference"]
 
     def gain(outcome: Numbers) -> float:
         return 100 * (outcome["top1"] - base[outcome["images"]])
 
-    # Ways that diverge would squeeze all the others into one line; they stand at the lower edge with their number.
+    # Outcomes that diverge are drawn at the lower edge with their number; to scale they would flatten the others.
     counted = [*sweep["steps"], *(outcome for outcome in sweep["solvers"] if outcome["stable"] is not False), accurate]
     floor = min(gain(outcome) for outcome in counted) - 3
     for i, (name, outcomes) in enumerate(lines.items()):
@@ -237,7 +237,7 @@ def draw_steps(sweep: Numbers) -> Figure:
             ticks.append(tick)
     axes.set_xticks(ticks, labels=ticks)
     axes.minorticks_off()
-    axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy less that of its own way (points)")
+    axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy minus that of its own settings (points)")
     axes.set_ylim(bottom=floor)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -248,7 +248,7 @@ def draw_steps(sweep: Numbers) -> Figure:
 
 
 def draw_horizons(sweep: Numbers) -> Figure:
-    """Accuracy and agreement against the time at which the model's own path is read."""
+    """Accuracy and agreement against the time at which the model's own path ends."""
     figure, (axes,) = make_figure(3.6)
     own = sweep["own"]["horizon"]
     read = {outcome["horizon"]: outcome for outcome in [*sweep["stops"], *sweep["horizons"]]}
@@ -264,7 +264,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
     ticks = [own * share for share in (0.25, 0.5, 1, 2, 4, 8)]
     axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set(xlabel="time at which the path is read (log axis)", ylabel="images (%)")
+    axes.set(xlabel="time at which the path ends (log axis)", ylabel="images (%)")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     group = sweep["spreads"]["horizons"]
@@ -285,7 +285,7 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
         text = f"{value:.1f}" + ("*" if outcome["stable"] is False else "")
         colour = "white" if value < (worst + best) / 2 else "black"
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=11)
-        if _way(outcome)[1:] == _way(own)[1:]:
+        if _settings(outcome)[1:] == _settings(own)[1:]:
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3))
     image = axes.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=worst, vmax=best)
     axes.set_xticks(range(len(counts)), labels=counts)
@@ -299,27 +299,29 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     return finish_figure(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 
-def _way(outcome: Numbers) -> tuple[str, int, float]:
+def _settings(outcome: Numbers) -> tuple[str, int, float]:
     return outcome["solver"], outcome["steps"], outcome["horizon"]
 
 
 def _at(outcome: Numbers) -> str:
-    return "{} ({}, {} steps, T = {:g})".format(percent(outcome["top1"]), words(outcome["solver"]), *_way(outcome)[1:])
+    return "{} ({}, {} steps, T = {:g})".format(
+        percent(outcome["top1"]), words(outcome["solver"]), *_settings(outcome)[1:]
+    )
 
 
 def _lies(group: Numbers) -> str:
     lowest, highest = group["lowest"], group["highest"]
     if percent(lowest["top1"]) == percent(highest["top1"]):
-        return f"is {percent(lowest['top1'])} in all of {group['ways']} ways"
+        return f"is {percent(lowest['top1'])} with all of {group['ways']} settings"
     return f"lies between {_at(lowest)} and {_at(highest)}"
 
 
 def _points(group: Numbers, form: str = ".2f") -> str:
-    """A difference with its error, which is nought where all images say the same, however few they are."""
+    """A difference with its error; the error is 0 where the difference is the same on all images."""
     points, images = f"{number(100 * group['difference'], form)} points", f"{group['images']:,} images"
     if group["error"]:
         return f"{points} ± {number(100 * group['error'], '.2g')}, the standard error of a difference on {images}"
-    return f"{points} on every one of {images}" if group["difference"] else f"none of {images} makes a difference"
+    return f"{points} on every one of {images}" if group["difference"] else f"no difference on any of {images}"
 
 
 def _judge(group: Numbers) -> str:

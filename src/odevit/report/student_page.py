@@ -1,4 +1,4 @@
-"""report.html of a distillation: the sections about a student and its teacher, on held-out images."""
+"""report.html of a distillation: a student and its teacher on held-out images."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def write_report(task: DistillTask) -> Path:
 
 
 class StepAlignment(Section):
-    """Two rails: the teacher's layers where its movement has taken them, and the student's steps that meet them."""
+    """The teacher's layers by the distance its states have moved, and the student's steps for them."""
 
-    title = "When they meet"
+    title = "Which step matches which layer"
     text = """
-{% call picture("alignment") %}Layers stand where the teacher's movement has taken them, measured on
-{{ alignment.images | count }} training images; the steps that meet them were chosen by
+{% call picture("alignment") %}Layers are placed by the distance that the teacher's states have moved, measured on
+{{ alignment.images | count }} training images; their steps were chosen by
 alignment.kind={{ alignment.kind }}.{% endcall %}
 """
 
@@ -80,17 +80,17 @@ alignment.kind={{ alignment.kind }}.{% endcall %}
 
 
 class TrainingCurves(Section):
-    """The curves that training has drawn."""
+    """The curves of the training."""
 
-    title = "How it was learned"
+    title = "Training"
     text = """
-{% call picture("curves") %}The student was chosen by its agreement with the teacher on held-out images, not by
+{% call picture("curves") %}The best weights were selected by agreement with the teacher on held-out images, without
 labels.{% endcall %}
 """
 
 
 def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Sequence[int]) -> Figure:
-    """The layers of the teacher above the steps of the student, a thread from each to the step that meets it."""
+    """The layers of the teacher above the steps of the student, a line from each layer to its step."""
     figure, (axes,) = make_figure(2.3)
     for layer, step in enumerate(meetings):
         axes.plot([times[step], layers[layer]], [0, 1], **THREAD)

@@ -1,4 +1,4 @@
-"""|x(tau_l T) - h_l|, as it is and by |h_l|: does a student follow its teacher, and does it matter where not?"""
+"""|x(tau_l T) - h_l|, absolute and relative to |h_l|: does a student follow its teacher?"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from odevit.analysis.base import predicted_classes
 from odevit.analysis.significance import Proportion, mann_whitney, median, paired_error, quantiles, significant_side
 from odevit.core.image_model import ImageModel
 from odevit.core.solver_config import SolverConfig
@@ -20,10 +21,10 @@ from odevit.plotting import BLUE, COLOURS, GREEN, GREY, ORANGE, YELLOW, finish_f
 from odevit.report.page import band, percent, share_of, small_share
 from odevit.report.section import SECTIONS, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study
-from odevit.report.trajectories import STUDENT, Paths, classified, draw_paths, pca_paths
+from odevit.report.trajectories import STUDENT, Paths, draw_paths, pca_paths, pooled
 
 FOLLOWS, PARTS = 0.9, 0.7
-"""A student follows its teacher when it gives the same answer this often, and does not below the second."""
+"""A student follows its teacher if it gives the same answer this often, and does not below the second."""
 GROUPS = {"both right": GREEN, "only teacher": YELLOW, "only student": BLUE, "both wrong": ORANGE}
 TOKENS = {"cls": "CLS", "patches": "patches"}
 BINS = 8
@@ -31,9 +32,9 @@ SHOWN = 4
 """Images whose two paths are drawn."""
 
 
-@SECTIONS.register("teaching")
+@SECTIONS.register("teacher_match")
 class TeacherMatch(Section):
-    """Student and teacher, or a line that there is none."""
+    """Student and teacher, if a teacher is available."""
 
     title = "Does it follow its teacher?"
     order = 80
@@ -44,23 +45,21 @@ class TeacherMatch(Section):
 
     text = """
 {% if teacher is none %}
-<p>The run has no teacher at hand: the comparison of their paths and distances is left out.</p>
+<p>The run has no teacher at hand: this comparison is left out.</p>
 {% else %}
 {% set kept = teacher.finite.hits if teacher.finite is defined else teacher.images %}
 {% set images = (kept | count) ~ " images" %}
 {% if kept < teacher.images %}
-<p>On {{ (teacher.images - kept) | count }} of {{ teacher.images | count }} images the student leaves the finite
-numbers. There it has no answer, which counts as a wrong one, and no distance:
-{{ "the others are shown." if kept else "nothing is left to be shown." }}</p>
+<p>On {{ (teacher.images - kept) | count }} of {{ teacher.images | count }} images the student diverges. Its answers
+there count as wrong, and it has no distance: {{ "the others are shown." if kept else "nothing is shown." }}</p>
 {% endif %}
-{% call picture("both") %}Both paths of a few images in the plane in which they vary most (the paper's Fig.
-1).{% endcall %}
+{% call picture("both") %}Both paths of a few images in the plane of largest variance (the paper's Fig. 1).{% endcall %}
 {% call picture("layers") %}
-Distance between the student and each layer of its teacher where they should meet; {{ images }}. Dashed: a student that
-stays at the embedded image. Which step meets which layer: {{ "as in training (" ~ teacher.alignment.kind ~ ")." if
-teacher.alignment.measured else
-   "evenly spaced, for the run kept no alignment." }} Who ends where its teacher ends need not pass its layers: the last
-phase of a distillation asks for the end alone.
+Distance between each layer of the teacher and the student's step for that layer; {{ images }}. Dashed: a student that
+stays at the embedded image. The step for each layer is
+{{ "as in training (" ~ teacher.alignment.kind ~ ")." if teacher.alignment.measured else
+   "evenly spaced, since the run has no alignment." }} The last phase of a distillation trains the end of the path only,
+so a student need not pass through the teacher's layers.
 {% endcall %}
 {% call picture("correctness") %}
 {{ images }}, a dot each (the paper's Fig. 4).
@@ -68,11 +67,11 @@ phase of a distillation asks for the end alone.
 {% set by_distance, by_share = teacher.layers_nearer, teacher.relative.layers_nearer %}
 Where both are right, the student is nearer at {{ by_distance.nearer }} and farther at {{ by_distance.farther }} of
 {{ teacher.layers }} layers by |x − h|, and nearer at {{ by_share.nearer }} and farther at {{ by_share.farther }} by |x
-− h| / |h|; at the others there is no difference beyond chance. The teacher's own norm |h| at the last layer is larger
-where both are right in {{ teacher.right_has_larger_norm.value | percent }} of all pairs of such an image with another.
+− h| / |h|; at the others the difference is not significant. The teacher's norm |h| at the last layer is larger where
+both are right in {{ teacher.right_has_larger_norm.value | percent }} of all pairs of such an image with another.
 {% endif %}
 {% endcall %}
-{% call picture("bins") %}{{ images }}, equally many in each bar but for ties (the paper's Fig. 10).{% endcall %}
+{% call picture("bins") %}{{ images }}, the same number in each bar except for ties (the paper's Fig. 10).{% endcall %}
 {% endif %}
 """
 
@@ -106,7 +105,7 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
             f"It gives its teacher's answer on {share_of(agreement)} of {agreement['count']:,} images, and is right on "
             f"{percent(teacher['student_top1']['value'])} where the teacher is on {percent(teacher['top1']['value'])}.",
         ]
-        finite = teacher.get("finite")  # which numbers of earlier versions do not say
+        finite = teacher.get("finite")  # missing in numbers of earlier versions
         if finite and finite["hits"] < finite["count"]:
             lost = finite["count"] - finite["hits"]
             sentences.append(f"On {lost:,} of these images it diverges: it has no finite state and no answer there.")
@@ -120,7 +119,7 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
         if teacher["tells_disagreement"] is not None:
             sentences.append(
                 "An image on which they disagree is further away than one on which they agree in "
-                f"{teacher['tells_disagreement']:.0%} of all pairs (50% would mean that distance says nothing)."
+                f"{teacher['tells_disagreement']:.0%} of all pairs (50% is chance)."
             )
         if teacher["right_is_nearer"] is not None:
             sentences.append(_nearer(teacher))
@@ -131,8 +130,9 @@ where both are right in {{ teacher.right_has_larger_norm.value | percent }} of a
 class PairedRun:
     """Student and teacher on the same images: answers [image], and lengths [layer, image], means over tokens, by group.
 
-    `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|: what a student has that never moves.
-    A student whose logits are not finite numbers has the answer -1, which is nobody's.
+    `distances` are |x(tau_l T) - h_l|, `norms` |h_l|, and `still` |h_0 - h_l|, the distances of a student that never
+    moves.
+    A student whose logits are not finite has the answer -1.
     """
 
     answers: Tensor
@@ -152,8 +152,8 @@ def run_both(
 ) -> PairedRun:
     """One pass of student and teacher over images, with CLS (where there is one) and patches apart.
 
-    The student goes the given way, reads its states in the teacher's width at the steps `meetings`, and answers in its
-    own way. Batches have `pixel_values`, and `x0` where they are embedded already.
+    The student's states are those at the steps `meetings` of the given config, in the teacher's width; its answers are
+    those with its own config. Batches have `pixel_values`, and `x0` where they are embedded already.
     """
     lengths: dict[str, list[Tensor]] = {}  # [kind of vector, layer, image]
     answers: list[Tensor] = []
@@ -163,37 +163,35 @@ def run_both(
         x0 = model.embed(pixels) if x0 is None else x0
         states = model.depth(x0, solver_config, save=meetings).states
         logits = model.readout(states[-1] if solver_config == model.solver_config else model.depth(x0).state)
-        assert output.logits is not None  # its head is the student's, which has answered
-        answer = torch.where(logits.isfinite().all(dim=-1), logits.argmax(dim=-1), -1)
-        answers.append(torch.stack([answer, output.logits.argmax(dim=-1)]).cpu())
+        assert output.logits is not None  # the teacher has the head of the student
+        answers.append(torch.stack([predicted_classes(logits), output.logits.argmax(dim=-1)]).cpu())
         start, *layers = (state.float() for state in output.states)
         gaps = [model.to_teacher_space(x).float() - h for x, h in zip(states, layers, strict=True)]
         for name in ("cls", "patches") if layout.has_cls else ("patches",):
-            place = getattr(layout, name)
+            group = getattr(layout, name)
             parts = [
-                torch.stack([vector[:, place].norm(dim=-1).mean(dim=1) for vector in vectors])
+                torch.stack([vector[:, group].norm(dim=-1).mean(dim=1) for vector in vectors])
                 for vectors in (gaps, [h - start for h in layers], layers)
             ]
             lengths.setdefault(name, []).append(torch.stack(parts).cpu())
     if not answers:
-        raise ValueError("there are no images to measure distances on: the batches are empty")
+        raise ValueError("there are no images to measure distances on; expected at least one batch")
     joined = {name: torch.cat(parts, dim=-1) for name, parts in lengths.items()}
     kinds = ({name: parts[i] for name, parts in joined.items()} for i in range(3))
     return PairedRun(*torch.cat(answers, dim=-1), *kinds)
 
 
 def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
-    """Distances at every checkpoint, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
+    """Distances at every layer, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
     sample, (alignment, measured) = study.sample, study.alignment
     batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
     meetings = alignment.indices(study.aligned_config.steps)
-    company = run_both(study.model, teacher, meetings, study.aligned_config, batches)
-    group = "cls" if "cls" in company.distances else "patches"
-    right, teacher_right = company.answers == sample.labels, company.teacher_answers == sample.labels
-    agreed = company.answers == company.teacher_answers
-    finite = (company.answers >= 0) & torch.stack([*company.distances.values()]).isfinite().all(dim=0).all(dim=0)
-    # What has no distance has no place in a figure of distances.
-    distances, still, norms = (part[group][:, finite] for part in (company.distances, company.still, company.norms))
+    runs = run_both(study.model, teacher, meetings, study.aligned_config, batches)
+    group = "cls" if "cls" in runs.distances else "patches"
+    right, teacher_right = runs.answers == sample.labels, runs.teacher_answers == sample.labels
+    agreed = runs.answers == runs.teacher_answers
+    finite = (runs.answers >= 0) & torch.stack([*runs.distances.values()]).isfinite().all(dim=0).all(dim=0)
+    distances, still, norms = (part[group][:, finite] for part in (runs.distances, runs.still, runs.norms))
     groups = (torch.where(teacher_right, 0, 2) + torch.where(right, 0, 1))[finite]  # in the order of GROUPS
     return {
         "images": len(sample),
@@ -209,11 +207,10 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
         "groups": groups,
         "group_names": list(GROUPS),
         **nearness(distances, still, groups, agreed[finite]),
-        # Where the teacher's norm depends on who is right, a distance that is not divided by it may say no more.
+        # The teacher's norm may depend on who is right; then so does a distance that is not divided by it.
         "relative": nearness(distances / norms, still / norms, groups, agreed[finite]),
         "by_token": {
-            name: layer_bands(gaps[:, finite], company.still[name][:, finite])
-            for name, gaps in company.distances.items()
+            name: layer_bands(gaps[:, finite], runs.still[name][:, finite]) for name, gaps in runs.distances.items()
         },
         "norms": norms[-1],
         "right_has_larger_norm": mann_whitney(norms[-1][groups == 0], norms[-1][groups != 0]),
@@ -222,14 +219,14 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
 
 
 def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
-    """Both paths of a few images in one plane; None where one of them leaves the finite numbers."""
+    """Both paths of a few images in one plane; None where one of them is not finite."""
     pixels = study.sample.pixels(SHOWN)
     count, layout = len(pixels), teacher.layout(pixels)
     states = study.model.depth(study.sample.start(count), study.aligned_config, save="all").states
-    ours = torch.stack([classified(study.model.to_teacher_space(state), layout) for state in states]).cpu()
+    ours = torch.stack([pooled(study.model.to_teacher_space(state), layout) for state in states]).cpu()
     if not ours.isfinite().all():
         return None
-    paths = pca_paths(ours, torch.stack([classified(state, layout) for state in teacher.states(pixels)]).cpu())
+    paths = pca_paths(ours, torch.stack([pooled(state, layout) for state in teacher.states(pixels)]).cpu())
     return {
         **vars(paths),
         "meetings": list(study.alignment[0].indices(study.aligned_config.steps)),
@@ -239,12 +236,12 @@ def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
 
 
 def layer_bands(distances: Tensor, still: Tensor) -> dict[str, Tensor]:
-    """The middle 80% of the images at every layer, and the median one that stands still."""
+    """The middle 80% of the images at every layer, and the median distance of a student that never moves."""
     return {**quantiles(distances, {"low": 0.1, "median": 0.5, "high": 0.9}), "standstill": median(still)}
 
 
 def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -> dict[str, Any]:
-    """Distances [layer, image] in numbers, and whether they are smaller where both are right, as the paper claims.
+    """Statistics of distances [layer, image]: are they smaller where both are right, as the paper claims?
 
     `right_is_nearer`: P(d > e) for the distance d of an image on which not both are right and e of one on which both
     are, at the last layer, and under `by_layer` at every one.
@@ -264,7 +261,7 @@ def nearness(distances: Tensor, still: Tensor, groups: Tensor, agreed: Tensor) -
 
 
 def distance_bins(distances: Tensor, groups: Tensor) -> list[dict[str, Any]]:
-    """How many images of each group lie in each of `BINS` bins with equally many images."""
+    """The number of images of each group in each of `BINS` bins with equally many images."""
     shares = {f"{i}/{BINS}": i / BINS for i in range(BINS + 1)}
     edges = torch.stack([*quantiles(distances, shares).values()]).to(distances).tolist()
     rows = []
@@ -282,7 +279,7 @@ def draw_layers(by_token: Numbers) -> Figure:
     for axes, (name, bands), colour in zip(columns, by_token.items(), COLOURS, strict=False):
         layers = range(1, len(bands["median"]) + 1)
         every = 1 if len(layers) <= 12 else 2 if len(layers) <= 24 else 4
-        axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it stood still")
+        axes.plot(layers, bands["standstill"], color=GREY, linestyle="--", label="if it never moved")
         style = {**STUDENT, "color": colour, "label": "student, median image"}
         band(axes, layers, bands, "low", "median", "high", around="middle 80%", **style)
         axes.set(title=TOKENS[name], xlabel="layer of the teacher", xticks=layers[every - 1 :: every])
@@ -337,12 +334,12 @@ def draw_bins(teacher: Numbers) -> Figure:
 
 
 def _kinds(teacher: Numbers) -> tuple[tuple[str, Numbers], ...]:
-    """The distance as it is, and as a share of the teacher's norm."""
+    """The distance, absolute and as a share of the teacher's norm."""
     return ("|x(T) − h|", teacher), ("|x(T) − h| / |h|", teacher["relative"])
 
 
 def _nearer(teacher: Numbers) -> str:
-    answers = {1: "yes", 0: "no difference beyond chance", -1: "no, farther"}
+    answers = {1: "yes", 0: "no significant difference", -1: "no, farther"}
     absolute, relative = teacher["right_is_nearer"], teacher["relative"]["right_is_nearer"]
     return (
         "Is it nearer at the last layer where both are right, as the paper claims? "

@@ -20,7 +20,7 @@ from odevit.report.study import Study
 from odevit.tokens import TokenLayout
 
 CLASSES, OF_EACH = 6, 2
-"""How many classes are shown in the plane, and how many images of each."""
+"""Classes in the plane, and images of each."""
 STUDENT: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
 TEACHER: dict[str, Any] = {"linewidth": 1.2, "linestyle": ":", "marker": "s", "markersize": 5, "mfc": "white"}
 THREAD: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
@@ -33,13 +33,13 @@ MARKS: dict[str, dict[str, Any]] = {
 
 @SECTIONS.register("trajectories")
 class Trajectories(Section):
-    """A few images from the embedding to rest."""
+    """Paths of a few images from the embedding to rest."""
 
     title = "Where do they go?"
     order = 30
     text = """
 {% call picture("plane", missing="Left out: " ~ paths.why | default("")) %}A few images, up to two per class, from the
-embedded image to rest. Distances in the plane are smaller than the true ones.{% endcall %}
+embedded image to eight horizons. Distances in the plane are smaller than the true ones.{% endcall %}
 """
 
     @torch.no_grad()
@@ -52,9 +52,9 @@ embedded image to rest. Distances in the plane are smaller than the true ones.{%
         saved = sorted({*range(N + 1), *range(N, far.steps + 1, max(1, N // 4)), far.steps})
         solution = model.depth(x0[chosen], far, save=saved)
         layout = model.layout()
-        states = torch.stack([classified(model.to_teacher_space(state), layout) for state in solution.states]).cpu()
+        states = torch.stack([pooled(model.to_teacher_space(state), layout) for state in solution.states]).cpu()
         if not torch.isfinite(states).all():
-            return {"paths": {"images": 0, "paths": [], "why": "the trajectories leave the finite numbers"}}
+            return {"paths": {"images": 0, "paths": [], "why": "the trajectories are not finite"}}
         plane = pca_paths(states, states[-1:])
         names = sample.names(len(x0))
         return {
@@ -87,25 +87,25 @@ class Paths:
 def pca_paths(student_states: Tensor, teacher_states: Tensor) -> Paths:
     """Both trajectories, [step, image, dim] and [layer, image, dim], in the plane in which they vary most together.
 
-    The axes belong to student and teacher together: those of the teacher alone would hide where a student leaves it.
+    The axes are those of both together: the axes of the teacher alone would hide deviations of the student.
     """
     if student_states.ndim != 3 or student_states.shape[1:] != teacher_states.shape[1:]:
         raise ValueError(
             f"the student's states are {list(student_states.shape)}, the teacher's {list(teacher_states.shape)}; "
-            "expected [step, image, dim] and [layer, image, dim] of the same images and width: choose one token"
+            "expected [step, image, dim] and [layer, image, dim] of the same images and width: select one token"
         )
     plane = Plane.through(student_states, teacher_states)
     student, teacher = (plane.points(states).transpose(0, 1) for states in (student_states, teacher_states))
     return Paths(student, teacher, plane.explained)
 
 
-def classified(state: Tensor, layout: TokenLayout) -> Tensor:
-    """What becomes the answer: CLS where there is one, otherwise the mean of the patches [image, dim]."""
+def pooled(state: Tensor, layout: TokenLayout) -> Tensor:
+    """The token that the head reads [image, dim]: CLS where there is one, otherwise the mean of the patches."""
     return state[:, layout.cls if layout.has_cls else layout.patches].mean(dim=1)
 
 
 def draw_plane(paths: Numbers) -> Figure:
-    """A few images from start to rest, coloured by class."""
+    """Paths of a few images from start to rest, coloured by class."""
     figure, (axes,) = make_figure(4.8)
     colours: dict[str, str] = {}
     for path in paths["paths"]:
@@ -122,7 +122,7 @@ def draw_plane(paths: Numbers) -> Figure:
 
 
 def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
-    """Trajectories of a few images in their plane, a thread from every layer to the step that should meet it."""
+    """Paths of student and teacher for a few images, with a line from every layer to the student's step for it."""
     figure, (axes,) = make_figure(5.0)
     labels = unique_labels(names)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
@@ -135,7 +135,7 @@ def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: S
     kinds = [
         Line2D([], [], **STUDENT, color="0.3", label="student, a dot per step"),
         Line2D([], [], **TEACHER, color="0.3", label="teacher, a square per layer"),
-        Line2D([], [], **THREAD, label="should meet"),
+        Line2D([], [], **THREAD, label="trained to match"),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=3, frameon=False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -151,7 +151,7 @@ def _name_axes(axes: Any, explained: Sequence[float]) -> None:
 
 
 def _pin(axes: Any, picture: Tensor, path: Tensor, colour: str) -> None:
-    """Put a picture at the end of its path, a little further on in the direction in which it went."""
+    """Put a picture near the end of its path, in the direction from the start."""
     direction = path[-1] - path[0]
     (x, y), (right, up) = path[-1].tolist(), (30 * direction / direction.norm().clamp_min(1e-12)).tolist()
     rgb = picture[:3] if len(picture) >= 3 else picture[:1].expand(3, -1, -1)
@@ -161,7 +161,7 @@ def _pin(axes: Any, picture: Tensor, path: Tensor, colour: str) -> None:
 
 
 def _few_of_each(labels: Tensor) -> list[int]:
-    """The first images of a few classes."""
+    """Indices of the first images of a few classes."""
     groups: dict[int, list[int]] = {}
     for image, label in enumerate(labels.tolist()):
         if label in groups or len(groups) < CLASSES:
