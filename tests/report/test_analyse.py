@@ -263,7 +263,7 @@ def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
 def test_what_moves_and_is_stopped_is_measured_on_its_way(moving, calm):
     numbers, page = moving.numbers, (moving.folder / "report.html").read_text()
     assert numbers["limits"]["on_the_way"]
-    assert "images, for the equation changes with time, the largest eigenvalue" in " ".join(page.split())
+    assert "images, since the equation changes with time, the largest eigenvalue" in " ".join(page.split())
     assert "At rest, after eight horizons" not in page
     assert ">at rest<" not in page
     still, there = calm.numbers, (calm.folder / "report.html").read_text()

@@ -202,7 +202,7 @@ def test_what_was_measured_at_every_layer_is_what_is_drawn():
     assert [axes.get_title() for axes in columns] == ["CLS", "patches"]
     for axes in columns:
         assert list(line(axes, "student, median image")[1]) == [2.0, 4.0]
-        assert list(line(axes, "if it stood still")[1]) == [4.0, 8.0]
+        assert list(line(axes, "if it never moved")[1]) == [4.0, 8.0]
         assert axes.get_ylim()[0] == 0
     assert title(figure) == "Distance at the last layer: 4.00, against 8.00 without moving"
 

@@ -66,7 +66,7 @@ def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
     found = analyze(run, limit=12, sizes=FEW)
     teacher, page = found.numbers["teacher"], found.page.read_text()
     assert (teacher["finite"]["hits"], teacher["agreement"]["hits"], teacher["student_top1"]["hits"]) == (0, 0, 0)
-    assert "On 12 of 12 images the student leaves the finite numbers." in " ".join(page.split())
+    assert "On 12 of 12 images the student diverges." in " ".join(page.split())
     assert not {"both", "layers", "correctness", "bins"} & set(pictures(page))
     (verdict,) = [each for each in found.verdicts if each.question == TeacherMatch.title]
     assert verdict.answer == "no"
@@ -90,8 +90,8 @@ def test_images_on_which_it_diverges_are_counted_and_not_drawn(tmp_path):
     numbers |= {"verdicts": [], "thresholds": [], **ABOUT}
     path = write_page(tmp_path / "page.html", "", "analysis.html.j2", [TeacherMatch()], numbers, figures)
     page = " ".join(path.read_text().split())
-    assert "On 2 of 6 images the student leaves the finite numbers." in page
-    assert "where they should meet; 4 images." in page
+    assert "On 2 of 6 images the student diverges." in page
+    assert "the student's step for that layer; 4 images." in page
 
 
 def test_distances_and_answers_of_both(report):

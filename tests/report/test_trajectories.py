@@ -56,7 +56,7 @@ def test_the_same_states_are_not_mirrored():
 def test_states_that_do_not_belong_together_are_refused():
     with pytest.raises(ValueError, match=r"\[4, 2, 8\], the teacher's \[4, 3, 8\]; expected \[step, image, dim\]"):
         pca_paths(torch.zeros(4, 2, 8), torch.zeros(4, 3, 8))
-    with pytest.raises(ValueError, match="choose one token"):
+    with pytest.raises(ValueError, match="select one token"):
         pca_paths(torch.zeros(4, 2, 17, 8), torch.zeros(4, 2, 17, 8))
 
 
