@@ -13,11 +13,11 @@ from tests.zoo import make
 def asked(monkeypatch):
     """How often the hub was asked whether it answers; it does not."""
     times = []
-    monkeypatch.setattr(odevit.hub, "_answers", lambda: bool(times.append(1)))
+    monkeypatch.setattr(odevit.hub, "_is_reachable", lambda: bool(times.append(1)))
     return times
 
 
-def test_load_opens_no_socket_for_a_folder_or_a_bundled_model(asked, tmp_path):
+def test_load_does_not_contact_the_hub_for_folders_and_bundled_models(asked, tmp_path):
     tiny_model().save_pretrained(tmp_path / "run")
     get_ode_model(make("vit-classifier"), steps=2).save_pretrained(tmp_path / "student")
     make("vit-classifier").save_pretrained(tmp_path / "vit")
@@ -29,7 +29,7 @@ def test_load_opens_no_socket_for_a_folder_or_a_bundled_model(asked, tmp_path):
     assert not asked
 
 
-def test_load_gives_up_soon_on_a_hub_that_does_not_answer(asked):
+def test_from_pretrained_contacts_an_unreachable_hub_once(asked):
     with pytest.raises(ValueError, match=r"someone/something.* was not found"):
         OdeViTForImageClassification.from_pretrained("someone/something")
     assert len(asked) == 1
