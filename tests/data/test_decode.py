@@ -68,8 +68,8 @@ def test_decoder_refuses_sixteen_bits() -> None:
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded by this process, or by others, as many pictures would be."""
     if request.param == "in processes":
-        monkeypatch.setattr(decode, "_MANY", 1)
-        monkeypatch.setattr(decode, "_PIECE", 2)
+        monkeypatch.setattr(decode, "_MIN_FOR_PROCESSES", 1)
+        monkeypatch.setattr(decode, "_TASK", 2)
         monkeypatch.setattr(decode.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 

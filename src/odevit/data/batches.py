@@ -1,8 +1,8 @@
 """x -> (augment(x / 255) - mean) / std: batches ready for a model, made on the device.
 
-An iterable of `{"pixel_values": float32 [B, C, H, W], "labels": ...}`. With an augmentation the labels are soft
-targets float32 [B, K]; without one they are the integers, int64 [B]. Not a DataLoader: it would draw its order
-from a generator, and a set that fits on the device needs no workers.
+An iterable of `{"pixel_values": float32 [B, C, H, W], "labels": ...}`. With an augmentation, labels are soft targets,
+float32 [B, K]; without one they are integers, int64 [B]. Not a DataLoader, which draws its order from a generator; and
+data that fits on the device needs no workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Batch = dict[str, Tensor]
 
 
 class Batches(ABC):
-    """The batches of an epoch: the same for the same (seed, epoch), on every process and from any starting point.
+    """The batches of an epoch: a function of (seed, epoch), on every process and from any starting point.
 
     `batch_size` counts the samples on this process, number `rank` of `world`. Without `augmentation`, for evaluation,
     labels stay integers; with it `num_classes` is the length of a soft target. `mean` and `std` are fractions of full
@@ -66,11 +66,11 @@ class Batches(ABC):
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device)[:, None, None]
 
     def __len__(self) -> int:
-        """Batches in a whole epoch, wherever the next pass starts."""
+        """Batches in a whole epoch, wherever the next pass begins."""
         return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass; passes do not advance it."""
+        """Set the epoch of the next pass; a pass does not advance it."""
         self.epoch = epoch
 
     def start_at(self, batch: int) -> None:
@@ -90,7 +90,7 @@ class Batches(ABC):
     def _finish(self, pixels: Tensor, labels: Tensor, epoch: int, positions: Tensor, samples: Tensor) -> Batch:
         images = pixels.to(torch.float32).div_(255)
         if self.augmentation is not None:
-            # Hashed by the position in the epoch, not by the sample: copies of a sample then differ.
+            # Random numbers belong to the position in the epoch, so that neighbours, which are mixed, are random pairs.
             images, labels = self.augmentation(
                 images, labels, self.num_classes, seed=self.sampler.seed, epoch=epoch, index=positions
             )
@@ -99,9 +99,9 @@ class Batches(ABC):
 
 
 class DeviceBatches(Batches):
-    """Batches of images that all lie on the device as uint8: choosing, augmenting and normalising happen there.
+    """Batches of images that are on the device as uint8; they are selected, augmented and normalised there.
 
-    On CUDA the next batch is made ahead on a side stream, unless `prefetch=False`; `options` as in `Batches`.
+    On CUDA the next batch is made ahead on a side stream, unless `prefetch=False`. `options` are those of `Batches`.
     """
 
     def __init__(self, images: Images, batch_size: int, *, prefetch: bool | None = None, **options: Any) -> None:
@@ -125,9 +125,9 @@ class DeviceBatches(Batches):
 
 
 def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: torch.device) -> Iterator[Batch]:
-    """make(b) for each b: batch b + 1 is made on a side stream while the model works on b. The host never waits."""
+    """make(b) for each b: batch b + 1 is made on a side stream while the model works on b. The host does not wait."""
     side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))  # the images were put there by the current stream
+    side.wait_stream(torch.cuda.current_stream(device))  # which copied the images to the device
 
     def begin(number: int) -> tuple[Batch, torch.cuda.Event]:
         with torch.cuda.stream(side):
@@ -142,21 +142,21 @@ def prefetched(make: Callable[[int], Batch], numbers: Iterable[int], device: tor
             current = torch.cuda.current_stream(device)
             current.wait_event(ready)
             for tensor in batch.values():
-                # Memory belongs to the stream that made it: tell the allocator who else reads it.
+                # Memory belongs to the stream that made it; the allocator must know that another one reads it.
                 tensor.record_stream(current)
             yield batch
     finally:
-        # Who stops before the end leaves a batch behind that is still being made of the epoch's order. That order's
-        # memory is free now, and could be written over beneath it: numbers of images that do not exist.
+        # After a stop before the end, the next batch is still being made from the epoch's order, whose memory is free
+        # now: overwritten, it would hold indices out of range.
         torch.cuda.current_stream(device).wait_stream(side)
 
 
 class StreamBatches(Batches):
-    """The batches `DeviceBatches` would make of the same images in the same order, for sets of any size.
+    """The batches of `DeviceBatches`, for data of any size.
 
-    DataLoader workers decode; augmenting and normalising happen on the device. Shuffling differs only where images
-    lie in blocks (parquet row groups): see `EpochSampler.order`. `workers` is the number of decoding processes, 0
-    decodes in this one; `options` as in `Batches`.
+    DataLoader workers decode; images are augmented and normalised on the device. The order differs only for images in
+    blocks (parquet row groups), see `EpochSampler.order`. `workers` is the number of decoding processes; 0 decodes in
+    this one. `options` are those of `Batches`.
     """
 
     def __init__(self, images: ImageStream, batch_size: int, *, workers: int | None = None, **options: Any) -> None:
@@ -173,9 +173,9 @@ class StreamBatches(Batches):
             batch_sampler=[samples.tolist() for samples in chosen],
             num_workers=self.workers,
             collate_fn=partial(_collate, (self.images.channels, *self.images.size)),
-            # Its own generator: a loader otherwise draws from the global one, and thereby changes the dropout.
+            # Without its own generator, a loader draws from the global one and changes the dropout.
             generator=torch.Generator().manual_seed(self.sampler.seed),
-            pin_memory=on_cuda,  # lets the copy run beside the model
+            pin_memory=on_cuda,  # so that copies run beside the model
         )
         for number, samples, found in zip(numbers, chosen, loader, strict=True):
             if isinstance(found, ValueError):
@@ -187,7 +187,7 @@ class StreamBatches(Batches):
 
 @dataclass(frozen=True)
 class _WorkerErrors(Dataset[Any]):
-    """Images, or what is wrong with one: raised in a worker, a sentence would arrive with that one's traceback."""
+    """Images, or the error of one: an error that is raised in a worker arrives with the worker's traceback."""
 
     images: ImageStream
 
@@ -198,11 +198,11 @@ class _WorkerErrors(Dataset[Any]):
         try:
             return self.images[index]
         except ValueError as error:
-            return ValueError(str(error))  # without its cause, which may not travel between processes
+            return ValueError(str(error))  # without its cause, which may not be picklable
 
 
 def _collate(shape: tuple[int, ...], pairs: list[Any]) -> tuple[Tensor, Tensor] | ValueError:
-    """Stack (pixels, label) pairs; the shape of an image is given, as a batch may be empty."""
+    """Stack (pixels, label) pairs; the shape is given because a batch may be empty."""
     for found in pairs:
         if isinstance(found, ValueError):
             return found
@@ -215,7 +215,7 @@ def _collate(shape: tuple[int, ...], pairs: list[Any]) -> tuple[Tensor, Tensor] 
 def make_batches(
     images: Images | ImageStream, batch_size: int, *, workers: int | None = None, **options: Any
 ) -> Batches:
-    """`DeviceBatches` for images in memory, `StreamBatches` for a stream; the options are those of `Batches`."""
+    """`DeviceBatches` for images in memory, `StreamBatches` for a stream; options are those of `Batches`."""
     if isinstance(images, Images):
         return DeviceBatches(images, batch_size, **options)
     return StreamBatches(images, batch_size, workers=workers, **options)

@@ -1,4 +1,4 @@
-"""class of the data -> number of the class of that name in a model: labels mean what their names say."""
+"""class of the data -> number of the class with that name in a model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NUMBER = re.compile(r"(?:(?:label|class)[ _-]?)?(\d+)", re.IGNORECASE)
 
 
 def align_classes(data: DataSet, known: Sequence[str], who: str, remedy: str) -> DataSet:
-    """The data, its labels renumbered as a model numbers the classes that it knows; an error where it lacks one.
+    """The data with labels renumbered as a model numbers its classes; an error if the model lacks one.
 
-    The data may have fewer classes than the model, in any order. Names that are mere numbers (0, LABEL_0) say nothing:
-    they are matched by number, where there are as many on both sides, and a line is printed.
+    The data may have fewer classes than the model, in any order. Names that are only numbers (0, LABEL_0) are matched
+    by number, if both sides have equally many, and a line is printed.
 
     Args:
         data: with names and an order of its own.
         known: the names of the model's classes, in the order of its logits.
-        who: the model, in words.
-        remedy: what to do when it lacks a class.
+        who: the name of the model in messages.
+        remedy: what to do if it lacks a class, for the error.
     """
     given, names = data.classes, tuple(known)
     numbers = match_class_names(given, names)
@@ -39,7 +39,7 @@ def align_classes(data: DataSet, known: Sequence[str], who: str, remedy: str) ->
                 f"the data has {len(given)} classes ({_listed(given)}), {who} has {len(names)} ({_listed(names)}), but "
                 f"not exactly one for {_listed(lost)}; {remedy}"
             )
-    if _values(names) and len(given) == len(names):  # a model whose classes have no names takes over the data's
+    if _values(names) and len(given) == len(names):  # a model without class names takes those of the data
         names = tuple(name for _, name in sorted(zip(numbers, given, strict=True)))
     if lost:
         pairs = _listed([f"{number} = {name}" for number, name in enumerate(names)])
@@ -54,12 +54,12 @@ def align_classes(data: DataSet, known: Sequence[str], who: str, remedy: str) ->
 
 
 def match_class_names(given: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """For each given name the number of the known class that is called so; None where there is none, or several.
+    """For each given name the number of the known class with that name; None if there is none, or several.
 
-    Case, spaces, hyphens and underscores matter only where they alone tell two known names apart; a known name may list
-    synonyms: "tench" is found in "tench, Tinca tinca".
+    Case, spaces, hyphens and underscores count only if two known names differ in nothing else. A known name may list
+    synonyms: "tench" matches "tench, Tinca tinca".
     """
-    if [*map(_plain, given)] == [*map(_plain, known)]:  # even if a name occurs twice: ImageNet has two cranes
+    if [*map(_plain, given)] == [*map(_plain, known)]:  # also if a name occurs twice: ImageNet has two cranes
         return list(range(len(given)))
     exact = _places([name] for name in known)
     alike = _places([_plain(name)] for name in known)
@@ -69,7 +69,7 @@ def match_class_names(given: Sequence[str], known: Sequence[str]) -> list[int | 
 
 
 def _match_numbers(given: Sequence[str], known: Sequence[str]) -> list[Any]:
-    """The same by number, where either side has nothing but numbers for names; empty where that is not possible."""
+    """The same by number, if one side has only numbers for names; [] if that is not possible."""
     ours, theirs = _values(given), _values(known)
     if len(given) != len(known) or not (ours or theirs):
         return []
@@ -79,7 +79,7 @@ def _match_numbers(given: Sequence[str], known: Sequence[str]) -> list[Any]:
 
 
 def _values(names: Sequence[str]) -> list[int]:
-    """[2, 0, 1] for ("LABEL_2", "LABEL_0", "LABEL_1"): what numbers for names say; empty for other names."""
+    """[2, 0, 1] for ("LABEL_2", "LABEL_0", "LABEL_1"); [] for other names."""
     values = [int(match.group(1)) for name in names if (match := _NUMBER.fullmatch(name))]
     return values if sorted(values) == list(range(len(names))) else []
 
@@ -89,7 +89,7 @@ def _plain(name: str) -> str:
 
 
 def _places(keys: Iterable[Iterable[str]]) -> dict[str, set[int]]:
-    """Key -> the numbers of all that have it."""
+    """Key -> the positions of the entries that have it."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, own in enumerate(keys):
         for key in own:

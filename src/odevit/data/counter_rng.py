@@ -1,11 +1,11 @@
-"""u = hash(seed, epoch, sample, stream) / 2^64: random numbers that are a pure function of integers.
+"""u = hash(seed, epoch, sample, stream) / 2^64: random numbers as a pure function of integers.
 
-By hand, because a generator has a state, and the state depends on who drew before: on the batch size, the rank,
-where a run was interrupted. A hash has none. The number a sample gets is decided by (seed, epoch, sample) alone,
-so two processes, two batch sizes or a resumed run see the same augmentation without saving anything.
+The state of a generator depends on earlier draws: on the batch size, the rank, and where a run was interrupted. A hash
+has no state. The numbers of a sample depend on (seed, epoch, sample) only, so several processes, other batch sizes and
+resumed runs have the same augmentation, and nothing needs to be saved.
 
-The hash is the output function of SplitMix64 (Steele, Lea, Flood, 2014), evaluated on int64 tensors whose
-arithmetic wraps modulo 2^64, and alike on integers.
+The hash is the output function of SplitMix64 (Steele, Lea, Flood, 2014) on int64 tensors, whose arithmetic wraps modulo
+2^64, or on integers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SPLIT_STREAM = -2
 def uniforms(seed: int, epoch: int | Tensor, index: Tensor, count: int) -> Tensor:
     """u[s] in [0, 1), float32 [count, B]: `count` numbers for every sample position in `index` (int64 [B]).
 
-    In a compiled function or a captured graph pass `epoch` as an int64 tensor []: an integer would be a constant
-    there, and the next epoch would need another graph.
+    In a compiled function or a captured graph, pass `epoch` as an int64 tensor []: an integer would be a constant, and
+    the next epoch would need another graph.
     """
     # Exclusive or, not a multiple of the step: compilers fold a multiple of arange into 32-bit indexing.
     keys = _mix(torch.arange(count, dtype=torch.int64, device=index.device) ^ _epoch_key(seed, epoch))

@@ -1,6 +1,6 @@
 """bytes, path or array -> uint8 [C, S, S], as an image processor makes it, in several threads or processes.
 
-`datasets` could decode too, but it neither refuses 16 bits nor names the file that cannot be read.
+`datasets` can decode too, but it accepts 16 bits and does not name the file that cannot be read.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from odevit.data.images import Images
 from odevit.data.records import UNREADABLE, Encoded, Records, SizeError
 from odevit.hf.processor import pixels_uint8, shape_of, square_processor, upright
 
-_PROBES = 64
-_CHUNK = 2048
-_PIECE = 32  # pictures that a process is given at a time
-_SMALL = 1 << 14  # bytes; threads that decode smaller pictures mostly wait for each other
-_MANY = 8192  # pictures from which on processes are worth their start
+_SAMPLE = 64  # images whose size is compared
+_CHUNK = 2048  # images in memory in encoded form
+_TASK = 32  # images that a process is given at a time
+_SMALL = 1 << 14  # bytes; threads that decode smaller images mostly wait for each other
+_MIN_FOR_PROCESSES = 8192  # images; with fewer, starting processes takes longer than it saves
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns encoded pictures into uint8 [C, S, S], by our own image processor unless another is given.
+    """Turns encoded images into uint8 [C, S, S] with an image processor, our own unless another is given.
 
-    With `resize=False` pictures of other sizes are an error.
+    With `resize=False`, images of other sizes are an error.
     """
 
     size: int
@@ -64,7 +64,7 @@ class Decoder:
 
 
 def open_image(encoded: Encoded) -> Image.Image:
-    """The picture, loaded, turned upright, in RGB; raises one of UNREADABLE."""
+    """The loaded image, rotated upright, in RGB; raises one of UNREADABLE."""
     if isinstance(encoded, np.ndarray):
         return upright(Image.fromarray(encoded))
     with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as picture:
@@ -73,7 +73,7 @@ def open_image(encoded: Encoded) -> Image.Image:
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
-    """The picture of a file in its own size, RGB, upright: as `predict` and `explore` see it."""
+    """The image of a file in its own size, in RGB, rotated upright."""
     try:
         return open_image(Path(path))
     except FileNotFoundError:
@@ -83,10 +83,10 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
 
 
 def infer_image_size(splits: Iterable[Records]) -> int:
-    """The side all images seem to have, judging by some of each split."""
+    """The common side of all images, from a sample of each split."""
     sizes: set[tuple[int, int]] = set()
     for records in splits:
-        for index in records.sample_indices(_PROBES):
+        for index in records.sample_indices(_SAMPLE):
             try:
                 sizes.add(open_image(records.read(index)).size)
             except UNREADABLE:
@@ -103,7 +103,7 @@ def infer_image_size(splits: Iterable[Records]) -> int:
 
 
 class Decoded(NamedTuple):
-    """A picture, or why there is none: it cannot be read, or it has another size than all others."""
+    """The pixels of an image, or the reason why there are none: `unreadable`, or a `misfit` in size."""
 
     pixels: np.ndarray | None
     unreadable: str = ""
@@ -111,15 +111,15 @@ class Decoded(NamedTuple):
 
 
 def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[Images, list[str]]:
-    """All images of `records` in memory, except those that cannot be read, and a line about each of these."""
+    """All readable images of `records`, in memory, and a line for each unreadable one."""
     pixels = torch.zeros(len(records), decoder.channels, decoder.size, decoder.size, dtype=torch.uint8)
     array = pixels.numpy()
     unreadable: dict[int, str] = {}
-    # disable=None: the bar shows only where stderr is a terminal.
+    # disable=None: the bar is shown only on a terminal.
     with _workers(decoder, len(records)) as decode, tqdm(total=len(records), desc=title, disable=None) as bar:
         for chunk in torch.arange(len(records)).split(_CHUNK):
             waiting: dict[int, Encoded] = {}
-            for index in chunk.tolist():  # reading stays in one thread: in order, every row group once
+            for index in chunk.tolist():  # one thread reads, in order, so that each row group is read once
                 try:
                     waiting[index] = records.read(index)
                 except UNREADABLE as error:
@@ -141,19 +141,19 @@ def decode_records(records: Records, decoder: Decoder, *, title: str) -> tuple[I
 
 @contextmanager
 def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]], Iterable[Decoded]]]:
-    """What decodes a list of pictures: processes for many, threads for large ones, else this one by itself."""
+    """A function that decodes a list of images: in processes for many, in threads for large ones, otherwise here."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if count >= _MANY and cores > 1 and _can_fork():
-        from concurrent.futures import ProcessPoolExecutor  # slow to import, and needed by few
+    if count >= _MIN_FOR_PROCESSES and cores > 1 and _can_fork():
+        from concurrent.futures import ProcessPoolExecutor  # slow to import
 
         context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(cores, context, initializer=_remember, initargs=(decoder,)) as pool:
+        with ProcessPoolExecutor(cores, context, initializer=_set_decoder, initargs=(decoder,)) as pool:
 
-            def spread(pictures: list[Encoded]) -> Iterable[Decoded]:
-                pieces = [pictures[first : first + _PIECE] for first in range(0, len(pictures), _PIECE)]
-                return chain.from_iterable(pool.map(_decode_piece, pieces))
+            def in_processes(pictures: list[Encoded]) -> Iterable[Decoded]:
+                tasks = [pictures[first : first + _TASK] for first in range(0, len(pictures), _TASK)]
+                return chain.from_iterable(pool.map(_decode_task, tasks))
 
-            yield spread
+            yield in_processes
         return
 
     def one(picture: Encoded) -> Decoded:
@@ -169,7 +169,7 @@ def _workers(decoder: Decoder, count: int) -> Iterator[Callable[[list[Encoded]],
 
 
 def _can_fork() -> bool:
-    """Forked, processes have imported everything; where that cannot be, to start them takes longer than they save."""
+    """Forked processes need not import anything; starting others takes longer than they save."""
     return "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
 
 
@@ -183,12 +183,12 @@ def _decode(decoder: Decoder, picture: Encoded) -> Decoded:
 
 
 _decoders: list[Decoder] = []
-"""In a process that decodes: what it decodes with."""
+"""The decoder of a worker process."""
 
 
-def _remember(decoder: Decoder) -> None:
+def _set_decoder(decoder: Decoder) -> None:
     _decoders[:] = [decoder]
 
 
-def _decode_piece(pictures: list[Encoded]) -> list[Decoded]:
+def _decode_task(pictures: list[Encoded]) -> list[Decoded]:
     return [_decode(_decoders[0], picture) for picture in pictures]

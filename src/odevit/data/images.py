@@ -1,6 +1,6 @@
 """DataSet = (train, validation, test), the class names, and the pixel statistics of train.
 
-A part is `Images`, decoded and in memory, or an `ImageStream`, decoded when asked for.
+A split is `Images`, decoded in memory, or an `ImageStream`, decoded on access.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from odevit.errors import OdeVitWarning
 if TYPE_CHECKING:
     from odevit.data.decode import Decoder
 
-_SMALLEST_STD = 1 / 255  # a channel that never changes must not lead to a division by zero
+_SMALLEST_STD = 1 / 255  # a constant channel must not lead to a division by zero
 _SAMPLE = 4096
 _BLOCKS = 16
 
 
 @dataclass(frozen=True)
 class Images:
-    """Decoded pictures in memory: `pixels` uint8 [N, C, H, W] and `labels` int64 [N]."""
+    """Decoded images in memory: `pixels` uint8 [N, C, H, W] and `labels` int64 [N]."""
 
     pixels: Tensor
     labels: Tensor
@@ -65,7 +65,7 @@ class Images:
         return Images(self.pixels, labels)
 
     def concatenate(self, more: Images) -> Images:
-        """These images, and then those."""
+        """These images followed by `more`."""
         return Images(torch.cat([self.pixels, more.pixels]), torch.cat([self.labels, more.labels]))
 
     def subset(self, indices: Tensor) -> Images:
@@ -78,8 +78,8 @@ class Images:
 class ImageStream(Dataset[tuple[Tensor, int]]):
     """stream[i] = (decode(record i), label i): the lazy counterpart of `Images`, for a set too large for memory.
 
-    An image that cannot be read raises an error with its name. With `skip_unreadable` the next readable image
-    takes its place, with its own label and a warning, so that a batch keeps its size.
+    An unreadable image raises an error with its name. With `skip_unreadable`, the next readable image takes its place,
+    with its own label and a warning, so that batches keep their size.
     """
 
     records: Records
@@ -107,7 +107,7 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
         return replace(self, records=self.records.with_labels(labels))
 
     def concatenate(self, more: ImageStream) -> ImageStream:
-        """These images, and then those."""
+        """These images followed by `more`."""
         return replace(self, records=JoinedRecords([self.records, more.records]))
 
     def subset(self, indices: Tensor) -> ImageStream:
@@ -134,11 +134,10 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
 
 @dataclass(frozen=True)
 class DataSet:
-    """Everything training and evaluation need to know about a data set.
+    """A data set for training and evaluation.
 
-    `validation` is held out of the training part and decides which model is chosen (length 0 when none was asked
-    for); `test` is read once, at the end. `mean` and `std` are fractions of full scale, one per channel, measured
-    on `train` alone.
+    `validation` is held out of the training split to choose models by, and may have length 0; `test` is used once, at
+    the end. `mean` and `std` are fractions of full scale, one per channel, measured on `train` only.
     """
 
     name: str
@@ -168,9 +167,8 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """mean_c = sum_k k h_c(k) / n and std_c = sqrt(sum_k (k - mean_c)^2 h_c(k) / n), h_c the histogram of channel c.
 
-    Fractions of full scale (255), float64. Counting levels first keeps the sums in integers: the answer is exact
-    and independent of `chunk`. Images in memory are all counted; of a stream, where every image must be decoded
-    first, about 4096 are.
+    Fractions of full scale (255), float64. Histograms keep the sums in integers: the result is exact and independent
+    of `chunk`. Of a stream, whose images must be decoded first, about 4096 images are counted.
     """
     pixels: Iterable[Tensor]
     if isinstance(images, Images):

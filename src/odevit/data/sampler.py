@@ -1,10 +1,10 @@
-"""Which sample stands at which position of an epoch, and which rank takes which positions: no data, no state.
+"""The order of samples in an epoch, and the positions of each rank: no data, no state.
 
     order      = permutation(seed, epoch)                  the samples of an epoch, a pure function of integers
     batch b    = positions [b G, (b + 1) G)                G = batch_size * world
     rank r     = its contiguous share of them              so the ranks together are the batch of one process
 
-By hand: samplers of torch and accelerate keep a generator, and do not know blocks.
+Samplers of torch and accelerate keep a generator and do not know blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCKS_AT_ONCE = 8  # fewer than `TableRecords` keeps open, so that none is rea
 
 @dataclass(frozen=True)
 class EpochSampler:
-    """The order of `samples` in batches. `drop_last` leaves the last, partial batch out."""
+    """The order of `samples` in batches. `drop_last` drops the last, partial batch."""
 
     samples: int
     batch_size: int
@@ -60,8 +60,8 @@ class EpochSampler:
     def order(self, epoch: int, device: torch.device | str = "cpu", blocks: Tensor | None = None) -> Tensor:
         """The samples in the order of `epoch`, int64 [N].
 
-        With `blocks` (the block each sample is read with) the blocks are shuffled and taken eight at a time, their
-        samples shuffled together: random enough, and each block is read once.
+        With `blocks` (the block that each sample is read with), blocks are shuffled and taken eight at a time, and the
+        samples of these eight are shuffled together, so that each block is read once.
         """
         if not self.shuffle:
             return torch.arange(self.samples, device=device)
@@ -76,7 +76,7 @@ class EpochSampler:
     def positions(self, batch: int, device: torch.device | str = "cpu") -> Tensor:
         """The positions of batch number `batch` that belong to this rank, int64.
 
-        A partial last batch is shared evenly, and empty for some ranks when it is smaller than `world`.
+        A partial last batch is shared evenly; it is empty for some ranks if it is smaller than `world`.
         """
         start = batch * self.global_batch
         count = min(self.global_batch, self.samples - start)
