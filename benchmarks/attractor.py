@@ -67,8 +67,9 @@ def equilibria(model: ImageModel, batches: Any) -> dict[str, Any]:
         pixels, labels = batch["pixel_values"], batch["labels"]
         images += len(labels)
         for name, solver_config in ways.items():
-            far = model.ask(pixels, solver_config.stretched(FAR))[0].argmax(-1)
-            logits, solution = model.ask(pixels, solver_config, depth="equilibrium")
+            far = model(pixels, solver_config=solver_config.stretched(FAR), return_dict=True).logits.argmax(-1)
+            output = model(pixels, solver_config=solver_config, depth="equilibrium", on_failure="ignore")
+            logits, solution = output.logits, output.trajectory
             assert solution.evaluations is not None  # an equilibrium counts them for every image
             answer = logits.argmax(-1)
             counts = ((answer == far).sum(), (answer == labels).sum(), solution.evaluations.sum())

@@ -90,7 +90,9 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
         states = torch.stack(states_of(model, pixels)).flatten(2)
         beyond = states[-1:]
         if model.depth.has_trajectory and model.solver_config.is_fixed:
-            further = model.ask(pixels, model.solver_config.stretched(FURTHER), save="all")[1].states
+            further = model(
+                pixels, solver_config=model.solver_config.stretched(FURTHER), save="all", return_dict=True
+            ).trajectory.states
             beyond = torch.stack(further[model.solver_config.steps :]).flatten(2)
     points = states.flatten(0, 1)
     middle = points.mean(dim=0)
@@ -101,7 +103,7 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
 def states_of(model, pixels: Tensor) -> list[Tensor]:
     """Every state that the depth keeps; for one that keeps none, those at which its attention was asked."""
     try:
-        solution = model.ask(pixels, save="all")[1]
+        solution = model(pixels, save="all", return_dict=True).trajectory
         if len(solution.states) > 2:
             return list(solution.states)
     except ValueError:
@@ -109,7 +111,7 @@ def states_of(model, pixels: Tensor) -> list[Tensor]:
     seen: list[Tensor] = []
     branches = [module for module in model.modules() if isinstance(module, Branch)][::2]
     hooks = [branch.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) for branch in branches]
-    solution = model.ask(pixels)[1]
+    solution = model(pixels, return_dict=True).trajectory
     for hook in hooks:
         hook.remove()
     return [*(state for state in seen if state.shape == solution.state.shape), solution.state]

@@ -60,7 +60,7 @@ def main(out: str, teacher: str, data: str, *options: str) -> None:
     batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)
 
     def answers() -> Tensor:
-        return torch.cat([vit.ask(batch["pixel_values"])[0].argmax(-1) for batch in batches])
+        return torch.cat([vit(batch["pixel_values"], return_dict=True).logits.argmax(-1) for batch in batches])
 
     labels, whole = torch.cat([batch["labels"] for batch in batches]), answers()
     counts = [int(count) for count in asked.get("keep", "1,2,4,6,8,12").split(",")]

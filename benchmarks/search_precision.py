@@ -44,7 +44,7 @@ def main(out: str, run: str, data: str, *options: str) -> None:
     def found(search: str, mixed: bool) -> Solution:
         depth.search = search
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
-            return model.ask(batch["pixel_values"])[1]
+            return model(batch["pixel_values"], return_dict=True).trajectory
 
     ways = {
         "single precision": found(ours, mixed=False),

@@ -43,7 +43,7 @@ def main(out: str, source: str, *options: str) -> None:
         {
             "name": name,
             "params": sum(p.numel() for p in model.parameters()),
-            "nfe": model.ask(pixels)[1].stats.nfe,
+            "nfe": model(pixels, return_dict=True).trajectory.stats.nfe,
             "milliseconds": times[name],
             "relative": times[name] / times["teacher"],
         }

@@ -42,7 +42,7 @@ def compare_with_teacher(student: OdeStudent, teacher: Teacher, batches: Any) ->
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]
         parts = network(pixels).parts
-        ours, theirs = (model.ask(pixels)[0].argmax(-1) for model in (student, teacher))
+        ours, theirs = (model(pixels, return_dict=True).logits.argmax(-1) for model in (student, teacher))
         means = [*((a == b).float().mean() for a, b in ((ours, theirs), (ours, labels), (theirs, labels)))]
         means += [parts[name] for name in ("logits", "path", "pooled")]
         totals += len(labels) * torch.stack([mean.double().cpu() for mean in means])

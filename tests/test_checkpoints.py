@@ -62,7 +62,8 @@ def test_a_pipeline_names_one_of_its_hundred_classes(folder):
 def test_it_rests_after_its_horizon(folder, picture):
     student = load(folder)
     once, twice, far = (
-        student.ask(picture, student.solver_config.stretched(stretch))[0].softmax(-1) for stretch in (1, 2, 8)
+        student(picture, solver_config=student.solver_config.stretched(stretch), return_dict=True).logits.softmax(-1)
+        for stretch in (1, 2, 8)
     )
     assert torch.equal(twice, far)
     # Not the first class: of a disc no student is sure, and between two that are near a little of the fade decides.
@@ -74,7 +75,9 @@ def test_solvers_come_to_one_answer_as_steps_become_finer(folder, picture):
     student = load(folder)
 
     def answer(solver, steps):
-        return student.ask(picture, student.solver_config.replace(solver, steps))[0].softmax(-1)
+        return student(
+            picture, solver_config=student.solver_config.replace(solver, steps), return_dict=True
+        ).logits.softmax(-1)
 
     # From 24 steps on: for fewer a student has learned the answer of these steps themselves.
     limit = answer("rk4", 96)

@@ -136,7 +136,7 @@ def test_momentum_depth_equals_the_formula_written_out(example):
     for n in range(3):
         velocity = 0.75 * velocity + 0.25 * f(x, 0.5 * n)
         x = x + 0.5 * velocity
-    solution = model.depth(x0, save=SaveAt("all", attentions=True))
+    solution = model.follow(x0, save=SaveAt("all", attentions=True))
     torch.testing.assert_close(solution.state, x)
     assert (len(solution.states), len(solution.attentions)) == (4, 3)
 

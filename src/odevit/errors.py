@@ -49,6 +49,12 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}; known: {listed}.{hint}"
 
 
+def misspelt_keys(keys: Iterable[str], known: Sequence[str]) -> list[str]:
+    """A sentence for every key that is nearly, but not exactly, a known one."""
+    near = {key: get_close_matches(key, known, n=1, cutoff=0.75) for key in keys}
+    return [f"unknown key {key!r}. Did you mean {match[0]!r}?" for key, match in near.items() if match]
+
+
 def shortened(names: Sequence[str]) -> str:
     """The first five names, separated by commas."""
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -30,6 +30,7 @@ from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.plain_vit import ViTWrapper, load_vit
 from odevit.surgery.vit_spec import fit_to_processor, inspect_vit
+from odevit.systems.conversion import other_depth_problem
 
 
 def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
@@ -80,7 +81,7 @@ def _check_depth(folder: Path, kind: type[Any], depth: str) -> None:
     if kind is OdeViTConfig:
         config = OdeViTConfig.from_pretrained(folder)
         with torch.device("meta"):  # only the names of its weights are needed
-            problem = OdeViTModel(config).depth.other_problem(DEPTHS[depth])
+            problem = other_depth_problem(OdeViTModel(config).depth, DEPTHS[depth])
         found = f"a classifier with depth={config.depth!r}"
     else:
         able = ", ".join(repr(name) for name, known in DEPTHS.items() if known.shares_field)

@@ -56,9 +56,9 @@ def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
     assert fitted.error < 0.8 * fitted.uniform_error
     torch.manual_seed(5)
     others = model.embed(torch.randn(4, *tiny_images().shape[1:])).detach()
-    end = model.depth(others, solver_config.replace(steps=200)).state
+    end = model.follow(others, solver_config.replace(steps=200)).state
     errors = [
-        (model.depth(others, solver_config.replace(grid=grid)).state - end).norm() for grid in ("uniform", fitted.grid)
+        (model.follow(others, solver_config.replace(grid=grid)).state - end).norm() for grid in ("uniform", fitted.grid)
     ]
     assert errors[1] < errors[0]
     with pytest.raises(ConfigError, match="steps=1"):

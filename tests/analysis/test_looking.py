@@ -21,7 +21,7 @@ def model_with(**overrides):
 def trajectory(model, pixels, **options):
     """The states and all the maps that a model makes of images."""
     with torch.no_grad():
-        return model.ask(pixels, save=SaveAt("all", attentions=True), **options)[1]
+        return model(pixels, save=SaveAt("all", attentions=True), **options, return_dict=True).trajectory
 
 
 def maps(count=3, batch=2, heads=3, tokens=5):

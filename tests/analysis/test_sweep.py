@@ -30,7 +30,7 @@ def test_one_long_trajectory_read_at_several_times_is_as_many_separate_ones(solv
         for solver_config in ways:
             for batch, (state, x0) in zip(batches, met[solver_config], strict=True):
                 torch.testing.assert_close(x0, model.embed(batch["pixel_values"]))
-                torch.testing.assert_close(state, model.depth(x0, solver_config).state, rtol=1e-5, atol=1e-6)
+                torch.testing.assert_close(state, model.follow(x0, solver_config).state, rtol=1e-5, atol=1e-6)
 
 
 def with_field(model, field):
@@ -72,7 +72,7 @@ def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
     """A field that fades away after its horizon of 1.0 is asked five times on a long way, and four times on its own."""
     model = tiny_model(steps=4, horizon=1.0, solver="euler", leak=0.0, fade=0.25)
     ways = horizon_configs(model.solver_config, [1, 2, 8])
-    alone = [model.depth(model.embed(images()[0]["pixel_values"]), solver_config).stats.nfe for solver_config in ways]
+    alone = [model.follow(model.embed(images()[0]["pixel_values"]), solver_config).stats.nfe for solver_config in ways]
     assert alone == [4, 5, 5]
     assert [outcome.nfe for outcome in sweep(model, images(), ways)] == alone
 
@@ -86,7 +86,12 @@ def test_an_outcome_is_what_its_way_gives():
     labels = torch.cat([batch["labels"] for batch in batches])
     with torch.no_grad():
         own, *_ = answers = [
-            torch.cat([model.ask(batch["pixel_values"], solver_config)[0].argmax(-1) for batch in batches])
+            torch.cat(
+                [
+                    model(batch["pixel_values"], solver_config=solver_config, return_dict=True).logits.argmax(-1)
+                    for batch in batches
+                ]
+            )
             for solver_config in (model.solver_config, *ways)
         ]
     for outcome, answer in zip(outcomes, answers[1:], strict=True):

@@ -41,10 +41,10 @@ def test_what_anybody_may_ask(name, tmp_path):
     pixels = images() if "student" in name else tiny_images()
     x0, layout = model.embed(pixels), model.layout()
     assert x0.shape[1] == len(layout)
-    logits, solution = model.ask(pixels)
-    torch.testing.assert_close(logits, model(pixels).logits)
+    output = model(pixels)
+    logits, solution = output.logits, output.trajectory
     torch.testing.assert_close(model.readout(solution.state), logits)
-    torch.testing.assert_close(model.depth(x0).state, solution.state)
+    torch.testing.assert_close(model.follow(x0).state, solution.state)
     weights, query = model.readout_weights(solution.state)
     torch.testing.assert_close(weights.sum(1), torch.ones(len(pixels)))
     assert isinstance(query, str)
@@ -54,7 +54,8 @@ def test_what_anybody_may_ask(name, tmp_path):
     assert list(model.image_processor.image_std) == PIXELS["image_std"]
     if model.depth.has_trajectory:
         solver_config = SolverConfig("heun", 5, 2.0)
-        other, solution = model.ask(pixels, solver_config)
+        output = model(pixels, solver_config=solver_config)
+        other, solution = output.logits, output.trajectory
         assert solution.solver_config == solver_config
         assert solution.stats.nfe == 10
         torch.testing.assert_close(other, model(pixels, solver="heun", steps=5, horizon=2.0).logits)
@@ -67,7 +68,7 @@ def test_what_anybody_may_ask(name, tmp_path):
     again = load(tmp_path)
     assert type(again) is type(model)
     assert not again.training
-    torch.testing.assert_close(again.ask(pixels)[0], logits, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(again(pixels, return_dict=True).logits, logits, rtol=1e-6, atol=1e-6)
 
 
 @torch.no_grad()

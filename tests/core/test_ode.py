@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from odevit.core.base import Request
 from odevit.core.field import VectorField
 from odevit.core.ode_depth import OdeDepth
 from odevit.core.solution import SaveAt
@@ -61,7 +62,7 @@ def test_a_stack_is_an_ordinary_pre_norm_transformer():
     for layer in range(3):
         x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[0]
         x = x + layer_by_hand(depth.state_dict(), f"layers.{layer}.", x)[1]
-    solution = depth(x0, save=SaveAt("all", attentions=True))
+    solution = depth(x0, Request(save=SaveAt("all", attentions=True)))
     torch.testing.assert_close(solution.state, x, rtol=1e-12, atol=1e-12)
     assert len(solution.states) == 4
     assert len(solution.attentions) == solution.stats.nfe == 3
@@ -78,10 +79,12 @@ def test_a_tied_stack_is_the_ode_with_unit_steps():
 def test_the_integration_can_be_changed_without_touching_the_depth():
     depth = OdeDepth(lambda: field("layer", leak=1.0), SolverConfig("lie_trotter", 8, 4.0))
     x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
-    fine = depth(x0, depth.solver_config.replace("rk4", steps=400)).state
-    assert depth(x0, depth.solver_config.replace("dopri5")).stats.nfe > 0
-    torch.testing.assert_close(depth(x0, depth.solver_config.replace("dopri5")).state, fine, rtol=1e-3, atol=1e-3)
-    assert depth(x0, depth.solver_config.replace(horizon=2.0)).time == 2.0
+    fine = depth(x0, Request(depth.solver_config.replace("rk4", steps=400))).state
+    assert depth(x0, Request(depth.solver_config.replace("dopri5"))).stats.nfe > 0
+    torch.testing.assert_close(
+        depth(x0, Request(depth.solver_config.replace("dopri5"))).state, fine, rtol=1e-3, atol=1e-3
+    )
+    assert depth(x0, Request(depth.solver_config.replace(horizon=2.0))).time == 2.0
     assert depth(x0).stats.steps == 8
 
 

@@ -8,7 +8,6 @@ from transformers.activations import ACT2FN
 from transformers.models.dinov3_vit.modeling_dinov3_vit import DINOv3ViTRopePositionEmbedding, apply_rotary_pos_emb
 
 from odevit.attention.rotary import Rotary
-from odevit.core.attention import rotated
 from odevit.core.field import VectorField
 from odevit.core.layers import ACTIVATIONS, Mlp
 from odevit.core.solution import SaveAt
@@ -42,14 +41,14 @@ def test_rotations_are_those_of_dinov3():
     q, k = torch.randn(2, 2, 2, 18, 16)
     theirs = apply_rotary_pos_emb(q, k, cos, sin)
     rotation = Rotary(config.rope_theta, PrefixLayout(True, (3, 5), 2)).rotation(18, 16, q.device)
-    torch.testing.assert_close((rotated(q, rotation), rotated(k, rotation)), theirs)
+    torch.testing.assert_close((Rotary.rotate(q, rotation), Rotary.rotate(k, rotation)), theirs)
 
 
 def test_only_the_way_from_patch_to_patch_counts():
     layout = TokenLayout(True, (4, 4), 2)
     rotation = Rotary(10.0, layout).rotation(len(layout), 8, torch.device("cpu"))
     q, k = torch.randn(2, 1, 1, 1, 8).expand(2, 1, 1, len(layout), 8)
-    turned = rotated(q, rotation), rotated(k, rotation)
+    turned = Rotary.rotate(q, rotation), Rotary.rotate(k, rotation)
     for before, after in zip((q, k), turned, strict=True):
         torch.testing.assert_close(after.norm(dim=-1), before.norm(dim=-1))
         assert torch.equal(after[..., layout.cls, :], before[..., layout.cls, :])

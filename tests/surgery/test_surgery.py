@@ -414,7 +414,8 @@ def test_a_student_stops_by_itself(name, width):
         assert steps.min() < 12
         stopped = torch.stack([path.states[n][i] for i, n in enumerate(steps.tolist())])
         torch.testing.assert_close(answer.logits, student.teacher_readout(stopped).logits, rtol=1e-4, atol=1e-5)
-        logits, solution = student.ask(pixels, stop="kl:0.001")
+        output = student(pixels, stop="kl:0.001", return_dict=True)
+        logits, solution = output.logits, output.trajectory
         torch.testing.assert_close(logits, answer.logits)
         assert torch.equal(solution.stop_times, answer.trajectory.stop_times)
 

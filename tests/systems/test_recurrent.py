@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from odevit.core.base import Request
 from odevit.core.solution import SaveAt
 from odevit.errors import ConfigError
 from odevit.solvers.early_exit import STOPS, Stop
@@ -47,12 +48,12 @@ def test_a_drawn_depth_has_the_stated_mean(mean, spread):
 def test_training_draws_its_depth_and_its_start_and_evaluation_neither():
     model, images = recurrent(), tiny_images()
     x0 = model.embed(images)
-    assert torch.equal(model.depth(x0).state, model.depth(x0).state)
+    assert torch.equal(model.follow(x0).state, model.follow(x0).state)
     assert not model.depth.fixed_graph
     model.train()
-    assert len({model.depth(x0).stats.steps for _ in range(20)}) > 3
+    assert len({model.follow(x0).stats.steps for _ in range(20)}) > 3
     five = model.depth.resolve(None, 5, None)
-    first, second = (model.depth(x0, five) for _ in range(2))
+    first, second = (model.follow(x0, five) for _ in range(2))
     assert first.stats.steps == second.stats.steps == 5
     assert not torch.allclose(first.state, second.state)
     assert recurrent(mean=1.0).train().depth(x0).stats.steps == 1
@@ -65,7 +66,7 @@ def test_the_image_comes_in_at_every_step_and_steps_may_be_any_number():
     assert depth.adapter.weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 32)), rel=0.1)
     e = through(depth.prelude, x0)
     for steps in (1, 7):
-        solution = depth(x0, depth.resolve(None, steps, None), save="all")
+        solution = depth(x0, Request(depth.resolve(None, steps, None), save="all"))
         s = carried_on(depth, torch.zeros_like(e), e, steps)
         torch.testing.assert_close(solution.states[-1], s, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(solution.state, through(depth.coda, s), rtol=1e-4, atol=1e-4)
@@ -81,7 +82,7 @@ def test_only_the_last_steps_have_a_gradient(half):
     depth, x0 = model.depth, model.embed(tiny_images()).detach()
     direction = torch.randn_like(x0)  # the square of a normed state has no gradient
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-        solution = depth(x0, depth.resolve(None, 5, None), save="all")
+        solution = depth(x0, Request(depth.resolve(None, 5, None), save="all"))
         (direction * solution.state).mean().backward()
     assert [state.requires_grad for state in solution.states] == [False] * 4 + [True] * 2
     found = {name: parameter.grad.clone() for name, parameter in depth.named_parameters()}

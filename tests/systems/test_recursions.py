@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from odevit.core.base import Request
 from odevit.core.solve import solve
 from odevit.errors import ConfigError
 from odevit.systems import router as routing
@@ -50,7 +51,7 @@ def written_out(depth, x, keeps):
 def test_experts_take_the_best_of_those_who_are_left_and_all_of_them_at_capacity_one(capacities):
     depth = (model := recursions(capacities=capacities, blocks=2)).depth
     x0 = model.embed(tiny_images())
-    solution = depth(x0, save="all")
+    solution = depth(x0, Request(save="all"))
     counts = {None: [16, 10, 5], 1.0: [16, 16, 16], 0.5: [8, 8, 1]}[capacities and capacities[0]]
 
     def keeps(r, patches, left):
@@ -148,7 +149,7 @@ def test_those_who_have_left_cost_nothing(router):
     """The FLOPs of a pass are those of its blocks on as many tokens as took part, and of the scores; in inference."""
     model = recursions(router=router)
     depth, x0 = model.depth, model.embed(tiny_images(1))
-    solution = depth(x0, save="all")
+    solution = depth(x0, Request(save="all"))
     tokens = [
         int(((b - a).abs().amax(dim=-1) > 0).sum())
         for a, b in zip(solution.states[1:-2], solution.states[2:-1], strict=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from odevit import OdeViTForImageClassification, get_ode_model
+from odevit.core.base import Request
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
@@ -35,7 +36,7 @@ def test_repetition_is_a_splitting_with_unit_steps(x0, time_conditioned):
         for weight in f.parameters():
             torch.nn.init.normal_(weight, std=0.3)
     tied = TiedDepth(lambda: f, SolverConfig("heun", 4, 4.0))
-    found = tied(x0, save="all")
+    found = tied(x0, Request(save="all"))
     expected = solve(f, x0, solver="lie_trotter", steps=4, t1=4.0, save="all")
     torch.testing.assert_close(found.states, expected.states, rtol=1e-12, atol=1e-12)
     assert (found.stats.nfe, found.times) == (4, (0.0, 1.0, 2.0, 3.0, 4.0))
@@ -46,7 +47,7 @@ def test_divided_by_their_number_they_are_an_equation_and_more_are_finer(x0, blo
     f = field(leak=0.7)
     tied = TiedDepth(lambda: f, SolverConfig("heun", 3, 6.0), block=block, scaling="1/L")
     exact = solve(f, x0, solver="rk4", steps=50, t1=1.0).state
-    found = {layers: tied(x0, tied.resolve(None, layers, None)).state for layers in (24, 48)}
+    found = {layers: tied(x0, Request(tied.resolve(None, layers, None))).state for layers in (24, 48)}
     coarse, fine = (float((state - exact).norm().detach()) for state in found.values())
     assert 0.8 * 2**order < coarse / fine < 1.2 * 2**order
     if block in ("euler", "lie_trotter"):

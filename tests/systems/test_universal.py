@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from odevit.core.base import Request
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.systems.universal import Halting, signal
@@ -61,7 +62,7 @@ def test_weights_sum_to_one_and_the_remainder_alone_has_a_gradient():
 @torch.no_grad()
 def test_the_answer_is_the_weighted_sum_of_states_and_those_who_have_halted_stand_still(model):
     depth, x = model.depth, model.embed(tiny_images())
-    kept = depth(x, save="all")
+    kept = depth(x, Request(save="all"))
     p = torch.stack([depth.halting(x + signal(x, n)).squeeze(-1).sigmoid() for n, x in enumerate(kept.states[:-1], 1)])
     answer = torch.zeros_like(x)
     for i in range(x.shape[0]):
@@ -141,7 +142,7 @@ def test_without_halting_it_repeats_one_block_that_is_told_where_and_when_it_is(
         ).reshape(x.shape[1], dim)
         torch.testing.assert_close(signal(x, n), p, rtol=1e-4, atol=1e-5)
         x = solve(model.depth.field, x + p, **BLOCK).state
-    torch.testing.assert_close(model.depth(x0, model.depth.resolve(None, 4, None)).state, x, rtol=1e-4, atol=1e-4)
-    assert model.depth(x0).stats.nfe == 3
+    torch.testing.assert_close(model.follow(x0, model.depth.resolve(None, 4, None)).state, x, rtol=1e-4, atol=1e-4)
+    assert model.follow(x0).stats.nfe == 3
     with pytest.raises(ValueError, match="pass steps=4"):
-        model.depth(x0, SolverConfig("heun", 4, 1.0))
+        model.follow(x0, SolverConfig("heun", 4, 1.0))

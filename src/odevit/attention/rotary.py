@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from odevit.core.attention import Rotation
 from odevit.core.base import HOOKS
-from odevit.tokens import TokenLayout
+from odevit.tokens import Heads, TokenLayout
 
 
 @HOOKS.register("rotary")
@@ -43,3 +43,10 @@ class Rotary:
         angles = (2.0 * math.pi * coordinates[:, :, None] / self.theta**exponents).flatten(1, 2).tile(2)
         around = (0, 0, layout.patches.start, tokens - layout.patches.stop)
         return F.pad(angles.cos(), around, value=1.0), F.pad(angles.sin(), around)
+
+    @staticmethod
+    def rotate(heads: Heads, rotation: Rotation) -> Heads:
+        """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of every head."""
+        cos, sin = (table.to(heads.dtype) for table in rotation)
+        first, second = heads.chunk(2, dim=-1)
+        return heads * cos + torch.cat([-second, first], dim=-1) * sin

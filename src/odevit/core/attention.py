@@ -27,6 +27,8 @@ class Positions(Protocol):
 
     def rotation(self, tokens: int, head_dim: int, device: torch.device) -> Rotation: ...
 
+    def rotate(self, heads: Heads, rotation: Rotation) -> Heads: ...
+
 
 def attend(
     q: Heads,
@@ -150,7 +152,7 @@ class DotProductAttention(Attention):
         if self.rotary is None:
             return q, k, v
         rotation = self.rotary.rotation(x.shape[1], self.head_dim, x.device) if rotation is None else rotation
-        return rotated(q, rotation), rotated(k, rotation), v
+        return self.rotary.rotate(q, rotation), self.rotary.rotate(k, rotation), v
 
     def forward(
         self,
@@ -162,10 +164,3 @@ class DotProductAttention(Attention):
         q, k, v = self.projected(x, rotation)
         mixed = attend(q, k, v, scale=self.head_dim**-0.5, mask=mask, hook=hook, fused=self.fused)
         return self.o_proj(self.merge(mixed))
-
-
-def rotated(heads: Heads, rotation: Rotation) -> Heads:
-    """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of every head."""
-    cos, sin = (table.to(heads.dtype) for table in rotation)
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat([-second, first], dim=-1) * sin

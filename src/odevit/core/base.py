@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from odevit.errors import ConfigError, Expected, option_problems, shortened
+from odevit.errors import ConfigError, Expected, option_problems
 from odevit.registry import Registry
 from odevit.tokens import AttentionMap, Logits, TokenLayout, Tokens
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 SOLVERS: Registry[type[Solver]] = Registry("solver")
 DEPTHS: Registry[type[Depth]] = Registry("depth")
-FIELDS: Registry[type[FieldBuilder]] = Registry("field")
+FIELDS: Registry[Any] = Registry("field")
+"""Kinds of fields: which configurations describe one, and how it is made, see `odevit.time_varying.builder`."""
 HOOKS: Registry[Callable[..., Any]] = Registry("hook")
 """What the core calls and does not contain: loading, saving, image processors. `odevit.hf` registers it."""
 
@@ -159,30 +160,6 @@ class Field(nn.Module, ABC):
         return self.dynamics(x if x0 is None else x0)(x, t)
 
 
-class FieldBuilder(ABC):
-    """Makes one kind of field from a configuration. A new kind is a subclass with `@FIELDS.register(name)`."""
-
-    choices: ClassVar[Mapping[str, Collection[str]]] = {}
-    """The names that its settings may have, by setting."""
-    rules: ClassVar[Mapping[str, Expected]] = {}
-    """What its other settings should be."""
-
-    @staticmethod
-    @abstractmethod
-    def matches(config: Any) -> bool:
-        """Whether the configuration describes a field of this kind."""
-
-    @staticmethod
-    @abstractmethod
-    def make(config: Any, layout: TokenLayout | None) -> Field:
-        """The field."""
-
-    @staticmethod
-    def problems(config: Any) -> list[str]:
-        """What is wrong with its settings together, once each is valid by itself."""
-        return []
-
-
 class Solver(ABC):
     """A stateless object that integrates. Time is Python floats; the state keeps its dtype."""
 
@@ -290,10 +267,6 @@ class Depth(nn.Module, ABC):
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
         """Carry the embedded image from 0 to T."""
 
-    def __call__(self, x0: Tokens, request: Request | SolverConfig | None = None, **options: Any) -> Solution:
-        """`forward`; instead of a `Request`, its fields can be given."""
-        return super().__call__(x0, request if isinstance(request, Request) else Request(request, **options))
-
     def set_layout(self, layout: TokenLayout) -> None:
         """Set where the tokens of an image of the model's own size are; a subclass refuses what it cannot use."""
         self.layout = layout
@@ -323,33 +296,15 @@ class Depth(nn.Module, ABC):
         """Why it has no fixed graph to export, as a sentence; None when it has one."""
         return None
 
-    def as_depth(self, name: str | None) -> Depth:
-        """Another depth around the same field; no weight is copied."""
-        other = type(self) if name is None else DEPTHS[name]
-        if other is type(self):
-            return self
-        if problem := self.other_problem(other):
-            raise ValueError(f"depth={name!r} was asked of a {type(self).__name__}, {problem}")
-        field = self.field
-        return other(lambda: field, self.solver_config)
-
     @property
     def own_weights(self) -> list[str]:
         """The weights beside those of the field, which another depth would not use."""
         names = [name for name, _ in self.named_parameters() if not name.startswith("field.")]
         return sorted({".".join(name.split(".")[:2]) for name in names})
 
-    def other_problem(self, other: type[Depth]) -> str | None:
-        """Why another depth cannot be used with its weights, as the end of a sentence; None when it can."""
-        if not (self.shares_field and other.shares_field):
-            able = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
-            return f"and they share no field; only these can take each other's place: {able}"
-        if other is not type(self) and (own := self.own_weights):
-            return (
-                f"whose weights are not those of one field alone ({shortened(own)}); it can only be what it was "
-                "trained as"
-            )
-        return None
+    def as_depth(self, name: str | None) -> Depth:
+        """Another depth around the same field; no weight is copied."""
+        return self if name is None else HOOKS["other_depth"](self, name)
 
 
 def refuse(subject: str, problems: Iterable[str]) -> None:

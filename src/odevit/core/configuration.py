@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from typing import Any
 
 from transformers import PreTrainedConfig
 
 from odevit.core.base import HOOKS, SOLVERS, FixedStepSolver
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import ConfigError
+from odevit.errors import ConfigError, misspelt_keys
 from odevit.version import __version__
 
 WIDEST, FINEST = 2**14, 2**14
@@ -90,14 +89,9 @@ class OdeConfig(PreTrainedConfig):
     odevit_version: str = __version__
 
     def __post_init__(self, **kwargs: Any) -> None:
-        misspelt = [
-            f"unknown key {key!r}. Did you mean {near[0]!r}?"
-            for key in kwargs
-            if (near := get_close_matches(key, self.own_fields(), n=1, cutoff=0.75))
-        ]
+        misspelt = misspelt_keys(kwargs, self.own_fields())
         super().__post_init__(**kwargs)
-        problems = misspelt + self.problems()
-        if problems:
+        if problems := misspelt + self.problems():
             raise ConfigError(type(self).__name__, problems)
 
     @classmethod

@@ -94,14 +94,7 @@ class OdeViTConfig(BackboneConfigMixin, OdeConfig):
 
     def stages_at(self, times: Iterable[float]) -> list[str]:
         """The names of the stages x(t): `out_features=config.stages_at([2, 4, 6])`."""
-        known, wanted = dict(zip(self.stage_times, self.stage_names, strict=True)), list(times)
-        nearest = [min(known, key=lambda stage, t=t: abs(stage - t)) for t in wanted]  # type: ignore[misc]
-        if missing := [t for t, stage in zip(wanted, nearest, strict=True) if abs(stage - t) > 1e-6 * max(known)]:
-            raise ValueError(
-                f"no stage stands at t = {', '.join(f'{t:g}' for t in missing)}; expected some of "
-                f"{', '.join(f'{stage:.4g}' for stage in known)}, or take other steps"
-            )
-        return [known[stage] for stage in nearest]
+        return HOOKS["stages_at"](self.stage_times, self.stage_names, times)
 
     # What is not chosen stays open, so that x(T) is the last stage of however many steps there are.
 

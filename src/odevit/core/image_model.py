@@ -11,7 +11,6 @@ from torch import nn
 from odevit.core.base import HOOKS, Depth, Field, Request
 from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import shortened
 from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 
 
@@ -58,18 +57,7 @@ class ImageModel(nn.Module):
     def field(self) -> Field:
         """f of dx/dt = f(x)."""
         if not self.depth.has_trajectory:
-            own = shortened(self.depth.own_weights) if self.depth.shares_field else ""
-            if self.depth.shares_field and not own:
-                raise ValueError(
-                    f"this model is {self.depth.describe()}: it follows no trajectory itself. Its weights are those of "
-                    "an equation, which can be followed: odevit.load(folder, depth='ode'), or depth=ode with odevit "
-                    "eval and odevit analyze"
-                )
-            because = f": it has weights beside those of its block ({own})" if own else ""
-            raise ValueError(
-                f"this model is {self.depth.describe()}: it has no trajectory to follow, since it obeys no single "
-                f"equation{because}; expected one with depth='ode'. odevit distill turns a stack into one"
-            )
+            raise ValueError(HOOKS["trajectory_problem"](self.depth))
         return self.depth.field
 
     @property
@@ -99,10 +87,3 @@ class ImageModel(nn.Module):
     @property
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
-
-    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """To be removed: the logits and the trajectory, without a check of the trajectory."""
-        layout = self.layout(*pixels.shape[-2:])
-        options["readout"] = lambda state: self.readout(state, layout)
-        solution = self.follow(self.embed(pixels), solver_config, **options)
-        return self.readout(solution.state, layout), solution

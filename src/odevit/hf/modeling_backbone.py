@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transformers.backbone_utils import BackboneMixin
 from transformers.modeling_outputs import BackboneOutput
 
+from odevit.core.base import HOOKS
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.modeling_odevit import OdeViTModel
 from odevit.tokens import Pixels, TokenLayout, Tokens
@@ -62,3 +64,16 @@ class OdeViTBackbone(BackboneMixin, OdeViTModel):
     def map_of(self, state: Tokens, layout: TokenLayout) -> Pixels:
         """norm(x) of the patches, [batch, channel, row, column]."""
         return self.norm(state)[:, layout.patches].transpose(1, 2).unflatten(2, layout.grid).contiguous()
+
+
+@HOOKS.register("stages_at")
+def stages_at(stage_times: Sequence[float], stage_names: Sequence[str], times: Iterable[float]) -> list[str]:
+    """The names of the stages at these times."""
+    known, wanted = dict(zip(stage_times, stage_names, strict=True)), list(times)
+    nearest = [min(known, key=lambda stage, t=t: abs(stage - t)) for t in wanted]  # type: ignore[misc]
+    if missing := [t for t, stage in zip(wanted, nearest, strict=True) if abs(stage - t) > 1e-6 * max(known)]:
+        raise ValueError(
+            f"no stage stands at t = {', '.join(f'{t:g}' for t in missing)}; expected some of "
+            f"{', '.join(f'{stage:.4g}' for stage in known)}, or take other steps"
+        )
+    return [known[stage] for stage in nearest]

@@ -19,3 +19,4 @@ from odevit.solvers.newton_krylov import newton_krylov as newton_krylov
 from odevit.solvers.penalties import PENALTIES as PENALTIES
 from odevit.solvers.penalties import Penalty as Penalty
 from odevit.solvers.recording import Recording as Recording
+from odevit.solvers.strang import Strang as Strang

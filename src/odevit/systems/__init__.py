@@ -1,5 +1,6 @@
 """The family: what depth means beside an ODE."""
 
+from odevit.systems.conversion import other_depth as other_depth
 from odevit.systems.dense import DenseDepth as DenseDepth
 from odevit.systems.equilibrium import EquilibriumDepth as EquilibriumDepth
 from odevit.systems.recurrent import RecurrentDepth as RecurrentDepth

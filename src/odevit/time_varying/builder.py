@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from torch import nn
 
-from odevit.core.base import DEPTHS, FIELDS, HOOKS, SOLVERS, Field, FieldBuilder, FixedStepSolver
+from odevit.core.base import DEPTHS, FIELDS, HOOKS, SOLVERS, Field, FixedStepSolver
 from odevit.core.configuration import WIDEST
 from odevit.core.field import VectorField
 from odevit.core.solver_config import MOST_STEPS
@@ -19,6 +20,30 @@ from odevit.time_varying.knot_schedule import BLENDS, KnotSchedule
 from odevit.time_varying.knots import KnottedField
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.tokens import TokenLayout
+
+
+class FieldBuilder(ABC):
+    """Makes one kind of field from a configuration. A new kind is a subclass with `@FIELDS.register(name)`."""
+
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}
+    """The names that its settings may have, by setting."""
+    rules: ClassVar[Mapping[str, Expected]] = {}
+    """What its other settings should be."""
+
+    @staticmethod
+    @abstractmethod
+    def matches(config: Any) -> bool:
+        """Whether the configuration describes a field of this kind."""
+
+    @staticmethod
+    @abstractmethod
+    def make(config: Any, layout: TokenLayout | None) -> Field:
+        """The field."""
+
+    @staticmethod
+    def problems(config: Any) -> list[str]:
+        """What is wrong with its settings together, once each is valid by itself."""
+        return []
 
 
 @FIELDS.register("autonomous")
