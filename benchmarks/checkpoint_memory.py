@@ -11,18 +11,18 @@ from pathlib import Path
 
 from tests.memory import peak_of_training_step
 
-from odevit.core import loop
+from odevit.solvers import checkpointing
 from odevit.train.record import versions
 
 
 def main() -> None:
-    own, report = loop.BRANCHING, {"versions": versions(), "own": loop.BRANCHING, "bytes": {}, "growth": {}}
+    own, report = checkpointing.BRANCHING, {"versions": versions(), "own": checkpointing.BRANCHING, "bytes": {}, "growth": {}}
     for branching in (2, own, 8, 64):
-        loop.BRANCHING = branching
+        checkpointing.BRANCHING = branching
         few, many = (peak_of_training_step(steps, checkpoint=True) for steps in (8, 64))
         report["bytes"][branching] = {"8 steps": few, "64 steps": many}
         report["growth"][branching] = many / few
-    loop.BRANCHING = own
+    checkpointing.BRANCHING = own
     few, many = (peak_of_training_step(steps, checkpoint=False) for steps in (8, 64))
     report["bytes"]["none"], report["growth"]["none"] = {"8 steps": few, "64 steps": many}, many / few
     Path(sys.argv[1]).write_text(json.dumps(report, indent=2) + "\n")

@@ -13,9 +13,8 @@ from odevit.bundled import bundled_models
 from odevit.cli import find_command, main
 from odevit.cli.recipes import RecipeCommand
 from odevit.core.base import SOLVERS
-from odevit.deprecated import ARGUMENTS, NAMES
+from odevit.deprecated import ARGUMENTS, CLASSES, RENAMED
 from odevit.distill.distillation import DistillRecipe, compose_distillation
-from odevit.renamed import RENAMED
 from odevit.report import convergence as coming_to_rest
 from odevit.report import smoothness
 from odevit.report import solver_sensitivity as dependence
@@ -160,7 +159,7 @@ def broken_links(path):
 
 def test_changelog_lists_every_name_that_changed():
     text = (ROOT / "CHANGELOG.md").read_text()
-    pairs = [*NAMES.items(), *ARGUMENTS.items(), *RENAMED.items()]
+    pairs = [*CLASSES.items(), *ARGUMENTS.items(), *RENAMED.items()]
     missing = [f"{old} -> {new}" for old, new in pairs if f"`{old}`" not in text or f"`{new}`" not in text]
     assert missing == []
 

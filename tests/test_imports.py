@@ -10,7 +10,7 @@ MODULES = {
 }
 
 ORDER = [
-    {"errors", "registry", "hub", "tokens", "version", "plotting", "renamed"},
+    {"errors", "registry", "hub", "tokens", "version", "plotting"},
     {"core"},
     {"deprecated"},
     {"attention", "solvers", "time_varying"},

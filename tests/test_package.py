@@ -72,7 +72,9 @@ def test_wheel_installs_into_an_empty_environment_and_runs(wheel, tmp_path, monk
     )
     install = [str(executable), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
-    shown = subprocess.run([tmp_path / "venv/bin/odevit", "train", "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [tmp_path / "venv/bin/odevit", "train", "--help"], capture_output=True, text=True, check=True
+    )
     assert shown.stdout.startswith("odevit train"), "help needs no dependency"
     site = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     code = f"""

@@ -22,6 +22,7 @@ from odevit.core.solution import SaveAt as SaveAt
 from odevit.core.solution import Solution as Solution
 from odevit.core.solve import solve as solve
 from odevit.core.solver_config import SolverConfig as SolverConfig
+from odevit.deprecated import keep_old_names
 from odevit.distill.teacher import Teacher as Teacher
 from odevit.hf.export import export_onnx as export_onnx
 from odevit.hf.export import export_program as export_program
@@ -34,9 +35,4 @@ from odevit.surgery.surgery import get_ode_model as get_ode_model
 from odevit.version import __version__ as __version__
 
 register_auto_classes()
-
-
-def __getattr__(name: str) -> object:
-    from odevit.deprecated import renamed_in_package
-
-    return renamed_in_package(name)
+keep_old_names(__name__)

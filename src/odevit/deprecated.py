@@ -30,7 +30,16 @@ MODULES = {
 }
 """Old module -> the modules that have its public names now."""
 
-NAMES = {
+RENAMED = {
+    "odevit.Way": "odevit.SolverConfig",
+    "odevit.Save": "odevit.SaveAt",
+    "odevit.analysis.untouched": "odevit.analysis.frozen",
+    "odevit.objectives.spread": "odevit.objectives.channel_variance",
+    "odevit.report.analyse": "odevit.report.analysis",
+}
+"""Old name -> new name, in packages that still exist; each of them calls `keep_old_names(__name__)`."""
+
+CLASSES = {
     "Way": "SolverConfig",
     "Save": "SaveAt",
     "Askable": "ImageModel",
@@ -42,7 +51,7 @@ NAMES = {
     "whole": "integer",
     "number": "real",
 }
-"""Old name -> new name."""
+"""Old name -> new name, in modules that have moved."""
 
 ARGUMENTS = {"way": "solver_config", "read": "readout"}
 """Old argument of a model's call -> new one."""
@@ -81,14 +90,19 @@ def _states(student: Any, pixels: Any, *, save: Any = "all", **options: Any) -> 
     return student.encoder.decode_solution(output.trajectory, student.dtype)
 
 
-def renamed_in_package(name: str) -> Any:
-    """`odevit.Way` and others: what a module's `__getattr__` returns for an old public name."""
-    if name in NAMES:
-        package = import_module("odevit")
-        if hasattr(package, NAMES[name]):
-            _warn(f"odevit.{name}", f"odevit.{NAMES[name]}")
-            return getattr(package, NAMES[name])
-    raise AttributeError(f"module 'odevit' has no attribute {name!r}")
+def keep_old_names(package: str) -> None:
+    """Let a package answer to the old names of its contents; call it at the end of its `__init__`."""
+
+    def look_up(name: str) -> Any:
+        old = f"{package}.{name}"
+        if old not in RENAMED:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        _warn(old, RENAMED[old], stacklevel=3)
+        home, _, name = RENAMED[old].rpartition(".")
+        return getattr(import_module(home), name)
+
+    # Set at run time: a type checker that sees `__getattr__` in a module accepts every name.
+    vars(sys.modules[package])["__getattr__"] = look_up
 
 
 class Finder(MetaPathFinder, Loader):
@@ -103,7 +117,7 @@ class Finder(MetaPathFinder, Loader):
 
         def look_up(name: str) -> Any:
             for home in map(import_module, homes):
-                for candidate in (name, NAMES.get(name, name)):
+                for candidate in (name, CLASSES.get(name, name)):
                     if candidate in vars(home):
                         return vars(home)[candidate]
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -111,8 +125,9 @@ class Finder(MetaPathFinder, Loader):
         vars(module)["__getattr__"] = look_up
 
 
-def _warn(old: str, new: str) -> None:
-    warnings.warn(f"{old} was renamed; use {new}", DeprecationWarning, stacklevel=4)
+def _warn(old: str, new: str, stacklevel: int = 4) -> None:
+    message = f"{old} is now {new}; the old name works until the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 
 
 sys.meta_path.append(Finder())  # last, so that it is never asked for a module that exists

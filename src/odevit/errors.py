@@ -49,6 +49,12 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}; known: {listed}.{hint}"
 
 
+def refuse(subject: str, problems: Iterable[str]) -> None:
+    """Raise a ConfigError with all problems, if there are any."""
+    if listed := list(problems):
+        raise ConfigError(subject, listed)
+
+
 def misspelt_keys(keys: Iterable[str], known: Sequence[str]) -> list[str]:
     """A sentence for every key that is nearly, but not exactly, a known one."""
     near = {key: get_close_matches(key, known, n=1, cutoff=0.75) for key in keys}

@@ -28,7 +28,7 @@ from odevit.analysis.perturbation import Divergence as Divergence
 from odevit.analysis.perturbation import perturb_patch as perturb_patch
 from odevit.analysis.plane import Plane as Plane
 from odevit.analysis.sweep import three_depths as three_depths
+from odevit.deprecated import keep_old_names
 from odevit.objectives.attention_matching import mass_threshold as mass_threshold
-from odevit.renamed import keep_old_names
 
 keep_old_names(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,14 +20,6 @@ ATTENTIONS: Registry[type[Attention]] = Registry("attention")
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin of every token's angles, [token, head_dim]."""
-
-
-class Positions(Protocol):
-    """Positions as rotations of queries and keys, see `odevit.attention.rotary`."""
-
-    def rotation(self, tokens: int, head_dim: int, device: torch.device) -> Rotation: ...
-
-    def rotate(self, heads: Heads, rotation: Rotation) -> Heads: ...
 
 
 def attend(
@@ -122,14 +114,14 @@ class DotProductAttention(Attention):
 
     Args:
         qk_norm: name of a norm of every head's queries and keys, after ViT-22B (Dehghani et al. 2023).
-        rotary: positions as rotations of queries and keys.
+        rotary: positions as rotations of queries and keys, see `odevit.attention.rotary`.
     """
 
     supports_rotary = True
     supports_token_mask = True
 
     def __init__(
-        self, dim: int, heads: int, bias: bool = False, *, qk_norm: str | None = None, rotary: Positions | None = None
+        self, dim: int, heads: int, bias: bool = False, *, qk_norm: str | None = None, rotary: Any = None
     ) -> None:
         super().__init__(dim, heads, bias)
         self.q_proj = Projection(dim, dim, bias=bias)

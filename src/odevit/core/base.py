@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from odevit.errors import ConfigError, Expected, option_problems
+from odevit.errors import Expected, option_problems
 from odevit.registry import Registry
 from odevit.tokens import AttentionMap, Logits, TokenLayout, Tokens
 
@@ -305,9 +305,3 @@ class Depth(nn.Module, ABC):
     def as_depth(self, name: str | None) -> Depth:
         """Another depth around the same field; no weight is copied."""
         return self if name is None else HOOKS["other_depth"](self, name)
-
-
-def refuse(subject: str, problems: Iterable[str]) -> None:
-    """Raise a ConfigError with all problems, if there are any."""
-    if listed := list(problems):
-        raise ConfigError(subject, listed)

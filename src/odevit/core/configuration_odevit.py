@@ -85,16 +85,9 @@ class OdeViTConfig(BackboneConfigMixin, OdeConfig):
         stages = self.steps if kind.has_trajectory or kind.keeps_states else 1
         return ["stem", *(f"stage{number}" for number in range(1, stages + 1))]
 
-    @property
-    def stage_times(self) -> list[float]:
-        """The times of the stages, or the numbers of the layers of a depth without an equation."""
-        if DEPTHS[self.depth].has_trajectory:
-            return self.solver_config.edges
-        return [float(number) for number in range(len(self.stage_names))]
-
     def stages_at(self, times: Iterable[float]) -> list[str]:
         """The names of the stages x(t): `out_features=config.stages_at([2, 4, 6])`."""
-        return HOOKS["stages_at"](self.stage_times, self.stage_names, times)
+        return HOOKS["stages_at"](self, times)
 
     # What is not chosen stays open, so that x(T) is the last stage of however many steps there are.
 

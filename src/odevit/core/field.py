@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from odevit.core.attention import ATTENTIONS, Attention, Positions, Rotation
+from odevit.core.attention import ATTENTIONS, Attention, Rotation
 from odevit.core.base import AttentionHook, Dynamics, Field
 from odevit.core.layers import NORMS, TIME_INPUTS, Mlp
 from odevit.tokens import AttentionMap, Tokens, gather_tokens
@@ -18,14 +18,6 @@ from odevit.tokens import AttentionMap, Tokens, gather_tokens
 TIME_ADDED = "add"
 Masks = tuple[Tensor | Rotation | None, ...]
 """What a branch is given at every evaluation of one trajectory: its masks and its rotary positions."""
-
-
-class Fading(Protocol):
-    """What stops a velocity after the horizon, see `odevit.time_varying.fade`."""
-
-    end: float
-
-    def __call__(self, dynamics: Dynamics) -> Dynamics: ...
 
 
 class VectorField(Field):
@@ -43,7 +35,7 @@ class VectorField(Field):
         attention_options: options of that kind of G, by name.
         norm: name of the norms, see `NORMS`.
         leak: pull towards the start of the trajectory.
-        fade: how the velocity falls to 0 after the horizon; None leaves it on.
+        fade: how the velocity falls to 0 after the horizon, see `odevit.time_varying.fade`; None leaves it on.
         bias: whether projections have one.
         activation: s in F, see `ACTIVATIONS`.
         gated: whether a second projection gates the hidden units of F.
@@ -65,12 +57,12 @@ class VectorField(Field):
         attention_options: Mapping[str, Any] | None = None,
         norm: str = "layer",
         leak: float = 0.0,
-        fade: Fading | None = None,
+        fade: Any = None,
         bias: bool = False,
         activation: str = "gelu",
         gated: bool = False,
         qk_norm: bool = False,
-        rotary: Positions | None = None,
+        rotary: Any = None,
         residual_scale: float | None = None,
         time_conditioned: bool | str = False,
         attention_dropout: float = 0.0,

@@ -24,14 +24,6 @@ ACTIVATIONS.register("relu")(nn.ReLU)
 ACTIVATIONS.register("silu")(nn.SiLU)
 
 
-@ACTIVATIONS.register("quick_gelu")
-class QuickGELU(nn.Module):
-    """x sigmoid(1.702 x), CLIP's approximation of GELU."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
-
-
 @NORMS.register("center")
 class CenterNorm(nn.Module):
     """w * D/(D-1) * (x - mean_D(x)) + b.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from odevit.core.attention import Attention
 from odevit.core.base import HOOKS, Field
-
-logger = logging.get_logger(__name__)
 
 
 class OdePreTrainedModel(PreTrainedModel):
@@ -67,11 +63,5 @@ class OdePreTrainedModel(PreTrainedModel):
         every_n_layers: int = 1,
     ) -> None:
         """Compute steps again in the backward pass, with the options given to gradient_checkpointing_enable."""
-        options = getattr(gradient_checkpointing_func, "keywords", {})
-        if options.get("use_reentrant"):
-            logger.warning_once(
-                "use_reentrant=True is not possible: every step also uses x(0), and a reentrant checkpoint would run "
-                "its backward pass once for each step. use_reentrant=False is used, with the same gradients"
-            )
-        usable = functools.partial(checkpoint, **{**options, "use_reentrant": False})
-        super()._set_gradient_checkpointing(enable, usable, every_n_layers)
+        function = HOOKS["checkpoint_function"](gradient_checkpointing_func)
+        super()._set_gradient_checkpointing(enable, function, every_n_layers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from transformers.backbone_utils import BackboneMixin
 from transformers.modeling_outputs import BackboneOutput
 
-from odevit.core.base import HOOKS
+from odevit.core.base import DEPTHS, HOOKS
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.core.modeling_odevit import OdeViTModel
 from odevit.tokens import Pixels, TokenLayout, Tokens
@@ -67,9 +67,11 @@ class OdeViTBackbone(BackboneMixin, OdeViTModel):
 
 
 @HOOKS.register("stages_at")
-def stages_at(stage_times: Sequence[float], stage_names: Sequence[str], times: Iterable[float]) -> list[str]:
-    """The names of the stages at these times."""
-    known, wanted = dict(zip(stage_times, stage_names, strict=True)), list(times)
+def stages_at(config: OdeViTConfig, times: Iterable[float]) -> list[str]:
+    """The names of the stages at these times; without an equation, times are the numbers of the layers."""
+    names, wanted = config.stage_names, list(times)
+    edges = config.solver_config.edges if DEPTHS[config.depth].has_trajectory else map(float, range(len(names)))
+    known = dict(zip(edges, names, strict=True))
     nearest = [min(known, key=lambda stage, t=t: abs(stage - t)) for t in wanted]  # type: ignore[misc]
     if missing := [t for t, stage in zip(wanted, nearest, strict=True) if abs(stage - t) > 1e-6 * max(known)]:
         raise ValueError(

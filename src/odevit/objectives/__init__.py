@@ -1,5 +1,6 @@
 """What is asked of a trajectory besides the right answer: functions of tensors, and penalties for the solver's loop."""
 
+from odevit.deprecated import keep_old_names
 from odevit.objectives.attention_matching import attention_kl as attention_kl
 from odevit.objectives.attention_matching import attention_l1 as attention_l1
 from odevit.objectives.attention_matching import mass_threshold as mass_threshold
@@ -16,6 +17,5 @@ from odevit.objectives.matching import pooled_matching as pooled_matching
 from odevit.objectives.penalties import JacobianNorm as JacobianNorm
 from odevit.objectives.penalties import Transport as Transport
 from odevit.objectives.settling import Settling as Settling
-from odevit.renamed import keep_old_names
 
 keep_old_names(__name__)

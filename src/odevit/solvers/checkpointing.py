@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers.utils import logging
 
-from odevit.core.base import History
+from odevit.core.base import HOOKS, History
 from odevit.core.solve import PlannedStep, Recompute
+
+logger = logging.get_logger(__name__)
 
 BRANCHING = 4
 """Into how many stretches checkpointing cuts the steps, and each of those again.
@@ -76,3 +79,15 @@ def _single(
     run: Run, part: list[PlannedStep], x: Tensor, costs: tuple[Tensor, ...], since: tuple[float, ...], *slopes: Tensor
 ) -> Stretch:
     return run(x, costs, part, tuple(zip(since, slopes, strict=True)))
+
+
+@HOOKS.register("checkpoint_function")
+def checkpoint_function(given: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's checkpoint with the options of the given one, never reentrant."""
+    options = getattr(given, "keywords", {})
+    if options.get("use_reentrant"):
+        logger.warning_once(
+            "use_reentrant=True is not possible: every step also uses x(0), and a reentrant checkpoint would run its "
+            "backward pass once for each step. use_reentrant=False is used, with the same gradients"
+        )
+    return partial(checkpoint, **{**options, "use_reentrant": False})

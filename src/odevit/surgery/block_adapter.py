@@ -37,6 +37,14 @@ ACTIVATION = re.compile(r"(^|[._])act(ivation)?(_fn)?$")
 OTHER_ORDERS = re.compile(r"post|parallel", re.IGNORECASE)
 
 
+@ACTIVATIONS.register("quick_gelu")
+class QuickGELU(nn.Module):
+    """x sigmoid(1.702 x), CLIP's approximation of GELU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
 @dataclass(frozen=True)
 class BlockSpec:
     """Of what kind the parts of a block are, in the words of `VectorField`.

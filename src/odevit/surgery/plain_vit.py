@@ -17,12 +17,12 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from odevit.core import modeling_odevit
-from odevit.core.base import DEFAULT, Depth, Request, Solver, refuse
+from odevit.core.base import DEFAULT, Depth, Request, Solver
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import shortened
+from odevit.errors import refuse, shortened
 from odevit.hf.checks import loading_errors, refuse_nan
 from odevit.hf.processor import PixelStatistics, statistics_of
 from odevit.surgery.configuration_student import OdeStudentConfig

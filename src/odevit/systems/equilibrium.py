@@ -9,12 +9,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from odevit.core.base import DEFAULT, DEPTHS, Depth, Dynamics, Field, FixedStepSolver, Request, Solver, refuse
+from odevit.core.base import DEFAULT, DEPTHS, Depth, Dynamics, Field, FixedStepSolver, Request, Solver
 from odevit.core.field import Branch
 from odevit.core.solution import SaveAt, Solution, Stats
 from odevit.core.solve import solve
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
-from odevit.errors import Expected, OdeVitWarning, integer, real
+from odevit.errors import Expected, OdeVitWarning, integer, real, refuse
 from odevit.solvers.fixed_point import SEARCHES, FixedPoint, Map
 from odevit.solvers.hutchinson import jacobian_size
 from odevit.solvers.implicit import NOT_CONVERGED, implicit, phantom

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odevit.core.base import Depth, Request, Solver, refuse
+from odevit.core.base import Depth, Request, Solver
 from odevit.core.solution import SaveAt, Solution, Stats
 from odevit.core.solve import Equation, Recompute, solve
 from odevit.core.solver_config import SolverConfig
+from odevit.errors import refuse
 from odevit.solvers.penalties import Penalty
 from odevit.tokens import AttentionMap, Tokens
 

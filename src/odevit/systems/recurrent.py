@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as hf_init
 
-from odevit.core.base import DEFAULT, DEPTHS, Dynamics, Field, Request, refuse
+from odevit.core.base import DEFAULT, DEPTHS, Dynamics, Field, Request
 from odevit.core.field import VectorField
 from odevit.core.layers import NORMS
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
 from odevit.core.splitting import LieTrotter
-from odevit.errors import Expected, integer, real
+from odevit.errors import Expected, integer, real, refuse
 from odevit.solvers.early_exit import ActiveBatch, StopState, make_stop, stop_problems
 from odevit.systems.layered import LayerRecorder, RepeatedDepth
 from odevit.tokens import Tokens

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from odevit.core.base import DEFAULT, DEPTHS, Field, Request, refuse
+from odevit.core.base import DEFAULT, DEPTHS, Field, Request
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution, Stats
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import Expected, integer, list_of, real
+from odevit.errors import Expected, integer, list_of, real, refuse
 from odevit.systems.layered import LayeredDepth, LayerRecorder
 from odevit.systems.router import ROUTERS, RoutingStep
 from odevit.tokens import TokenLayout, Tokens, gather_tokens

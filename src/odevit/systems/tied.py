@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
-from odevit.core.base import DEFAULT, DEPTHS, Component, Dynamics, Field, Request, refuse
+from odevit.core.base import DEFAULT, DEPTHS, Component, Dynamics, Field, Request
 from odevit.core.field import VectorField
 from odevit.core.solution import Solution
 from odevit.core.solver_config import SolverConfig
-from odevit.errors import ConfigError, Expected, integer
+from odevit.errors import ConfigError, Expected, integer, refuse
 from odevit.systems.blocks import BLOCKS
 from odevit.systems.layered import RepeatedDepth
 from odevit.systems.residual import ResidualDepth
