@@ -23,7 +23,7 @@ from transformers import (
 from transformers.utils import PushToHubMixin
 
 from odevit import OdeViTConfig, OdeViTForImageClassification, OdeViTModel, get_ode_model
-from odevit.core import pretrained_model
+from odevit.solvers import checkpointing
 from odevit.hf.processor import OdeViTImageProcessor
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
@@ -162,7 +162,7 @@ def test_options_of_gradient_checkpointing_are_used():
 
 def test_a_reentrant_checkpoint_is_replaced_and_said(monkeypatch):
     said = []
-    monkeypatch.setattr(pretrained_model.logger, "warning_once", said.append)
+    monkeypatch.setattr(checkpointing.logger, "warning_once", said.append)
     model, images = tiny_model(steps=4).train(), tiny_images()
     model(images, LABELS).loss.backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
