@@ -3,13 +3,16 @@
 import importlib
 import importlib.util
 import json
+import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 import torch
 
+import odevit.report
 from odevit.core.modeling_odevit import OdeViTForImageClassification
 from odevit.core.solver_config import make_solver
 from odevit.loading import load
@@ -155,10 +158,21 @@ def test_three_depths_agree_where_there_is_a_rest_point(calm):
     assert "One model, three depths" in calm.page.read_text()
 
 
-def test_every_question_is_answered_on_the_page(calm):
-    page = calm.page.read_text()
-    for verdict in calm.verdicts:
-        assert verdict.question in page
+def test_page_opens_with_the_answer_and_sentences_of_every_verdict(calm):
+    sections = re.findall(
+        r'<section class="verdict (\w+)"><h3>(.*?)</h3>(.*?)</section>', calm.page.read_text(), flags=re.S
+    )
+    assert [verdict.question for verdict in calm.verdicts] == [
+        "Does it settle?",
+        "Does the answer depend on how it was integrated?",
+        "How many evaluations are enough?",
+        "How far may a state be moved before the answer changes?",
+        "Does it follow its teacher?",
+    ]
+    for verdict, (kind, heading, body) in zip(calm.verdicts, sections, strict=True):
+        assert kind == {True: "good", False: "bad", None: "open"}[verdict.good]
+        assert unescape(heading) == f"{verdict.question} {verdict.answer[0].upper()}{verdict.answer[1:]}."
+        assert re.findall(r"<p>(.*?)</p>", unescape(body)) == list(verdict.sentences)
 
 
 def test_a_leak_settles_and_its_absence_does_not(calm, restless):
@@ -270,3 +284,8 @@ def test_what_moves_and_is_stopped_is_measured_on_its_way(moving, calm):
     assert not still["limits"]["on_the_way"]
     assert "At rest, after eight horizons" in there
     assert ">at rest<" in there
+
+
+def test_old_name_analyse_returns_analyze_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="odevit.report.analyze"):
+        assert odevit.report.analyse is analyze
