@@ -35,7 +35,7 @@ RENAMED = {
     "odevit.Save": "odevit.SaveAt",
     "odevit.analysis.untouched": "odevit.analysis.frozen",
     "odevit.objectives.spread": "odevit.objectives.channel_variance",
-    "odevit.report.analyse": "odevit.report.analysis",
+    "odevit.report.analyse": "odevit.report.analyze",
 }
 """Old name -> new name, in packages that still exist; each of them calls `keep_old_names(__name__)`."""
 
