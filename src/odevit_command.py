@@ -86,7 +86,7 @@ def print_page(page: Mapping[str, Any], everything: bool = False) -> None:
             inside = textwrap.fill(meaning, width, initial_indent=" " * left, subsequent_indent=" " * left)
             print(start + inside[left:] if len(start) <= left else f"{start}\n{inside}".rstrip())
     if more and not everything:
-        print(f"\n{sum(map(len, more.values()))} more options: {' '.join(page['usage'].split()[:2])} --help-all")
+        print(f"\n{len(next(iter(more.values())))} more options: {' '.join(page['usage'].split()[:2])} --help-all")
     print("\nExamples:", *page["examples"], sep="\n  ")
 
 

@@ -1,7 +1,6 @@
-"""The first hour of three people, with files as they lie about: one model gives one answer, whoever asks it and how.
+"""The first hour of three users: one has a folder of images, one a pretrained ViT, one compares solvers.
 
-An engineer has a folder of pictures, another one a pretrained ViT, a researcher compares solvers. Every number that one
-command prints is computed again in another way.
+Every number that a command prints is computed again in another way.
 """
 
 import json
@@ -107,7 +106,7 @@ def check(folder, home):
 
 @pytest.fixture
 def evaluating():
-    """A run that skipped a picture says so again whenever its data is read."""
+    """A run that skipped an image warns again whenever its data is read."""
     with pytest.warns(OdeVitWarning, match=r"torn\.jpg"):
         yield
 

@@ -1,4 +1,4 @@
-"""One picture, one set of pixels: whoever looks at a file sees the same, and a teacher sees what it was trained on."""
+"""predict, eval, analyze, explore and distill give a model the same pixels for the same image file."""
 
 import json
 import shutil

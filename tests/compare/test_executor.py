@@ -1,4 +1,4 @@
-"""A process that dies costs the entry that it was computing, and nobody else's."""
+"""run_all: processes that die, interruptions, and results in the order in which they come."""
 
 import multiprocessing
 import os
