@@ -33,6 +33,9 @@ MODULES = {
 RENAMED = {
     "odevit.Way": "odevit.SolverConfig",
     "odevit.Save": "odevit.SaveAt",
+    "odevit.data.match_names": "odevit.data.class_names.match_class_names",
+    "odevit.data.named_sources": "odevit.data.source.DATA_SOURCES",
+    "odevit.data.numbered_as": "odevit.data.class_names.align_classes",
     "odevit.analysis.untouched": "odevit.analysis.frozen",
     "odevit.objectives.spread": "odevit.objectives.channel_variance",
     "odevit.report.analyse": "odevit.report.analyze",

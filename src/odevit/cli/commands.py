@@ -194,7 +194,7 @@ def print_scores(results: list[Evaluation]) -> None:
 
 
 def analyze(run: str | os.PathLike[str], **settings: Any) -> Path:
-    """Measure how stable a model is; settings are those of `odevit.report.analysis.analyze`. Returns the report's page."""
+    """Measure how stable a model is and return the report's page; settings are those of `odevit.report.analysis`."""
     from odevit.report.analysis import analyze as write_report  # matplotlib is slow to import
 
     return write_report(run, **settings).page

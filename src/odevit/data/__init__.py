@@ -15,3 +15,6 @@ from odevit.data.images import channel_statistics as channel_statistics
 from odevit.data.loading import load_data as load_data
 from odevit.data.source import DATA_SOURCES as DATA_SOURCES
 from odevit.data.source import find_source as find_source
+from odevit.deprecated import keep_old_names
+
+keep_old_names(__name__)
