@@ -1,4 +1,4 @@
-"""Somebody's ViT and a folder of pictures, by the commands as they are printed: classes keep their names throughout."""
+"""A given ViT and a folder of pictures, through the command line: classes keep their names."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def student(place):
     return place / "runs/teacher-pictures-0"
 
 
-def test_the_printed_command_runs_and_its_table_leaves_out_what_cannot_be_compared(student):
+def test_distill_command_writes_record_report_and_comparison_without_scratch(student):
     record = json.loads((student / "record.json").read_text())
     assert record["name"] == "teacher-pictures"
     assert record["teacher_top1"] == 1.0, "the folders are called as the teacher calls their pictures"
@@ -86,7 +86,7 @@ def test_the_printed_command_runs_and_its_table_leaves_out_what_cannot_be_compar
     assert (student / "report.html").exists()
 
 
-def test_the_student_is_shaped_by_its_teacher_and_not_by_digits(student):
+def test_compose_with_a_teacher_takes_shapes_and_name_from_it(student):
     config = load(student).config
     assert (config.steps, config.horizon, config.mlp_ratio, config.num_attention_heads) == (5, 5.0, 3.0, 2)
     recipe = compose_distillation(["teacher=owner/vit", "data=owner/flowers"])
@@ -96,7 +96,7 @@ def test_the_student_is_shaped_by_its_teacher_and_not_by_digits(student):
     assert compose_distillation([]).name == "distill-digits"
 
 
-def test_a_student_speaks_of_its_teachers_classes(student):
+def test_student_labels_are_the_class_names_of_the_teacher(student):
     assert load(student).labels == dict(enumerate(NAMES))
 
 
@@ -108,7 +108,7 @@ def onnx_of(network, folder):
     return onnxruntime.InferenceSession(folder / "student.onnx", providers=["CPUExecutionProvider"]).run
 
 
-def test_predict_pipeline_onnx_and_eval_agree_on_the_names(student, place, tmp_path):
+def test_predict_pipeline_onnx_and_eval_agree_on_class_names(student, place, tmp_path):
     network = load(student)
     files = sorted((place / "pictures/test").rglob("*.png"))
     predictions = cli.predict(files, model=student, top=4)
@@ -136,13 +136,13 @@ def test_predict_pipeline_onnx_and_eval_agree_on_the_names(student, place, tmp_p
     assert (two.score.images, two.score.top1) == (len(of_two), pytest.approx(np.mean(of_two)))
 
 
-def test_a_students_data_is_normalised_as_its_teachers(student, place):
+def test_load_run_data_of_a_student_has_the_teachers_pixel_statistics(student, place):
     model, pictures = load(student), str(place / "pictures")
     data = load_run_data(student, pictures, model)
     assert (data.mean, data.std) == ((0.5,) * 3, (0.5,) * 3), "and not with the statistics of these pictures"
 
 
-def test_a_teacher_is_scored_by_name_and_refused_where_it_knows_other_classes(place, tmp_path, capsys):
+def test_eval_scores_a_teacher_by_class_name_and_distill_refuses_other_classes(place, tmp_path, capsys):
     (score,) = cli.evaluate(place / "teacher", data=str(place / "two"), device="cpu")
     assert (score.score.top1, score.score.nfe) == (1.0, 5)
     make_teacher(tmp_path / "animals", ("cat", "dog", "a", "b"))
@@ -153,7 +153,7 @@ def test_a_teacher_is_scored_by_name_and_refused_where_it_knows_other_classes(pl
         assert part in error
 
 
-def test_a_teacher_without_names_is_matched_by_number_and_it_is_said(place, capsys):
+def test_match_classes_without_names_matches_by_number_and_prints_it(place, capsys):
     teacher = ViTForImageClassification.from_pretrained(place / "teacher").eval()
     teacher.config.id2label = {number: f"LABEL_{number}" for number in range(4)}
     recipe = compose_recipe([f"data={place / 'pictures'}"])
@@ -163,7 +163,7 @@ def test_a_teacher_without_names_is_matched_by_number_and_it_is_said(place, caps
 
 
 @pytest.mark.parametrize("processor", [True, False])
-def test_a_new_head_leaves_a_folder_that_predict_and_eval_accept(place, tmp_path, capsys, processor):
+def test_train_head_only_writes_a_folder_that_predict_and_eval_accept(place, tmp_path, capsys, processor):
     body = tmp_path / "body"
     ViTForImageClassification.from_pretrained(place / "teacher").vit.save_pretrained(body)
     if processor:
@@ -192,7 +192,7 @@ def test_a_new_head_leaves_a_folder_that_predict_and_eval_accept(place, tmp_path
     assert capsys.readouterr().err.count("5 blocks: it has no trajectory") == 2
 
 
-def test_the_card_of_a_student_works_where_its_folder_lies(student, monkeypatch):
+def test_code_of_the_model_card_runs_in_the_folder(student, monkeypatch):
     monkeypatch.chdir(student.parent)
     Image.new("RGB", (30, 40)).save("image.png")
     (code,) = re.findall(r"```python\n(.*?)```", (student / "README.md").read_text(), flags=re.S)
@@ -202,7 +202,7 @@ def test_the_card_of_a_student_works_where_its_folder_lies(student, monkeypatch)
     assert isinstance(names["student"], OdeStudent)
 
 
-def test_a_vit_that_does_not_say_what_pixels_it_was_trained_with_is_not_scored(place, tmp_path, capsys):
+def test_eval_and_predict_refuse_a_vit_without_pixel_statistics(place, tmp_path, capsys):
     ViTForImageClassification.from_pretrained(place / "teacher").save_pretrained(tmp_path / "bare")
     for words in (["eval", f"data={place / 'pictures'}"], ["predict", f"model={tmp_path / 'bare'}"]):
         subject = tmp_path / "bare" if words[0] == "eval" else next((place / "pictures").rglob("*.png"))

@@ -1,4 +1,4 @@
-"""forced -> walk -> any way: what each phase asks of a step, and when; a run goes on across their borders."""
+"""layerwise -> rollout -> random_solver: the loss, solver settings and rates of each phase, and resuming between them."""
 
 import json
 from dataclasses import replace
@@ -18,6 +18,7 @@ from odevit.distill.loss import LayerDistillation
 from odevit.distill.objective import DistillObjective
 from odevit.distill.phase import Phase, PhaseObjective, evaluation_configs, make_schedule
 from odevit.distill.teacher import Teacher
+from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
 from odevit.train.callbacks import read_metrics
 from odevit.train.folder import RunFolder
@@ -48,7 +49,7 @@ def variance(y):
     return y.var((0, 1)).mean() + 1e-6
 
 
-def test_a_forced_step_is_one_lie_trotter_step_from_each_of_the_teachers_states():
+def test_teacher_forcing_loss_is_one_lie_trotter_step_from_each_teacher_state():
     network, images = made(scale="increment", logits=0.0), tiny_images()
     network.teacher_forcing = True
     states, field, errors = network.teacher.states(images), network.student.field, []
@@ -62,14 +63,17 @@ def test_a_forced_step_is_one_lie_trotter_step_from_each_of_the_teachers_states(
     torch.testing.assert_close(output.loss, torch.stack(errors).mean())
 
 
-def test_a_forced_step_goes_no_further_than_a_layer(monkeypatch):
-    network, images = made(scale="increment", logits=0.0), tiny_images()
+@pytest.mark.parametrize(("logits", "rollouts"), [(0.0, 0), (1.0, 1)])
+def test_teacher_forcing_integrates_from_the_image_only_when_logits_count(logits, rollouts, monkeypatch):
+    network, calls, follow = made(scale="increment", logits=logits), [], OdeStudent.follow
     network.teacher_forcing = True
-    monkeypatch.setattr(type(network.student), "follow", None)
-    network(images).loss.backward()
+    monkeypatch.setattr(OdeStudent, "follow", lambda *args, **options: calls.append(args) or follow(*args, **options))
+    network(tiny_images()).loss.backward()
+    assert len(calls) == rollouts
+    assert network.student.field.attention.q_proj.weight.grad.abs().sum() > 0
 
 
-def test_a_walk_is_measured_by_the_variance_of_the_teachers_states():
+def test_rollout_loss_is_divided_by_the_variance_of_the_teachers_states():
     network, images = made(scale="state", logits=0.0), tiny_images()
     states = network.teacher.states(images)[1:]
     path = network.student.states(images, save=[1, 2, 3]).states
@@ -88,13 +92,13 @@ def test_a_walk_is_measured_by_the_variance_of_the_teachers_states():
         (SolverConfig("lie_trotter", 18, 18.0), {n: n for n in range(1, 13)}),
     ],
 )
-def test_a_way_meets_a_layer_only_where_a_step_ends_at_its_time(solver_config, met):
+def test_exact_match_takes_layers_whose_time_is_the_end_of_a_step(solver_config, met):
     network = made(steps=12, layers=12)
     assert network.matched_layers(solver_config) == met
     assert list(network.matched_layers(solver_config)) == sorted(met)
 
 
-def test_beyond_the_horizon_the_target_stays_the_last_state():
+def test_target_beyond_the_horizon_is_the_last_layer():
     network, images = made(scale="state", logits=0.0), tiny_images()
     layers = network.teacher.states(images)
     path = network.student.states(images, steps=6, horizon=6.0, save=[1, 2, 3, 6]).states
@@ -103,7 +107,7 @@ def test_beyond_the_horizon_the_target_stays_the_last_state():
     torch.testing.assert_close(network(images, solver_config=SolverConfig("lie_trotter", 6, 6.0)).loss, expected)
 
 
-def test_without_a_cls_the_others_have_its_weight():
+def test_loss_without_cls_token_adds_its_weight_to_the_others():
     teacher = Teacher(tiny_model(depth="stacked", steps=2, use_cls_token=False, pooling="mean"))
     student = get_ode_model(teacher.model, steps=2, horizon=2.0)
     goal = DistillObjective(**HALVES, path="last", logits=0.0)
@@ -113,13 +117,13 @@ def test_without_a_cls_the_others_have_its_weight():
     torch.testing.assert_close(network(images).loss, expected)
 
 
-def test_a_phase_changes_what_it_names_and_nothing_else():
+def test_full_objective_changes_only_the_keys_of_the_phase():
     common = DistillObjective(cls=0.3, logits=2.0, temperature=3.0)
     phase = Phase(share=1.0, objective=PhaseObjective(logits=0.0, scale="increment"))
     assert phase.full_objective(common) == replace(common, logits=0.0, scale="increment")
 
 
-def test_parts_take_what_a_phase_does_not_say_from_the_training():
+def test_make_schedule_takes_missing_rates_from_train():
     own, train = (
         SolverConfig("lie_trotter", 12, 12.0),
         TrainRecipe(learning_rate=0.1, muon_learning_rate=0.2, warmup=0.3),
@@ -137,7 +141,7 @@ def test_parts_take_what_a_phase_does_not_say_from_the_training():
     assert c.eval_configs == (own, SolverConfig("rk4", 6, 12.0))
 
 
-def test_the_best_weights_are_judged_by_their_own_way_the_coarsest_and_one_that_does_not_split():
+def test_evaluation_configs_are_own_coarsest_and_cheapest_without_splitting():
     own = SolverConfig("lie_trotter", 12, 12.0)
     ways = [own, own.replace(steps=8), own.stretched(1.5), own.replace("rk4"), own.replace("euler", 36)]
     assert evaluation_configs(ways, own) == (own, own.replace(steps=8), own.replace("rk4"))
@@ -162,7 +166,7 @@ def recipe(vit, **settings):
     return compose_distillation(words({"teacher": vit, **small, **shares, **settings}))
 
 
-def test_every_phase_has_its_time_its_ways_its_loss_and_its_rates(vit, tmp_path, monkeypatch):
+def test_each_phase_has_its_share_solvers_loss_and_rates(vit, tmp_path, monkeypatch):
     seen, ordinary = [], OdeViTTrainer.compute_loss
 
     def watched(self, model, inputs, *args, **kwargs):
@@ -216,7 +220,7 @@ def whole(vit, tmp_path_factory):
 
 
 @pytest.mark.parametrize("killed", [15, 33])
-def test_a_run_that_was_killed_in_any_phase_ends_as_if_it_had_not_been(vit, whole, tmp_path, monkeypatch, killed):
+def test_resume_of_a_run_killed_in_any_phase_gives_the_same_weights(vit, whole, tmp_path, monkeypatch, killed):
     ordinary = OdeViTTrainer.training_step
 
     def interrupted(self, model, inputs, num_items_in_batch=None):
@@ -233,7 +237,7 @@ def test_a_run_that_was_killed_in_any_phase_ends_as_if_it_had_not_been(vit, whol
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_path, monkeypatch):
+def test_run_limited_by_seconds_goes_through_all_phases(vit, tmp_path, monkeypatch):
     """A clock that goes on by a second an update: nothing here depends on the machine."""
     from odevit.train import trainer
 
@@ -257,7 +261,7 @@ def test_a_run_that_counts_seconds_goes_through_all_phases_and_ends(vit, tmp_pat
     assert json.loads((folder / "record.json").read_text())["epochs"] == 2.4
 
 
-def test_a_student_agrees_more_with_its_teacher_after_its_phases_than_before(vit, tmp_path):
+def test_training_in_phases_raises_agreement(vit, tmp_path):
     settings = {
         "train.epochs": 10,
         "train.evaluate_every": 10,
@@ -283,7 +287,7 @@ def test_a_student_agrees_more_with_its_teacher_after_its_phases_than_before(vit
     assert agreement(task) > scores[0] + 0.2, f"{agreement(task):.2f} after, {scores[0]:.2f} before"
 
 
-def test_a_batch_is_not_larger_than_the_data(vit, tmp_path, capsys):
+def test_build_limits_the_batch_size_to_the_data(vit, tmp_path, capsys):
     task = DistillTask(recipe(vit, out=tmp_path / "run", **{"train.batch_size": 4096}))
     task.folder.acquire(task.recipe)
     task.build()
@@ -291,7 +295,7 @@ def test_a_batch_is_not_larger_than_the_data(vit, tmp_path, capsys):
     assert "train.batch_size=1295 instead of 4096" in capsys.readouterr().out
 
 
-def test_auto_is_decided_by_the_device():
+def test_auto_options_depend_on_the_device():
     given = TrainRecipe(precision="auto", compile="auto", capture="auto")
     cpu, cuda = given.on("cpu"), given.on("cuda")
     assert (cpu.precision, cpu.compile, cpu.capture) == ("fp32", False, False)
@@ -301,7 +305,7 @@ def test_auto_is_decided_by_the_device():
     assert fixed.on("cuda") == fixed.on("cpu") == fixed
 
 
-def test_states_that_are_no_numbers_are_found_before_training(vit, tmp_path):
+def test_build_refuses_teachers_with_nan_weights_or_states(vit, tmp_path):
     model = ViTForImageClassification.from_pretrained(vit)
     *_, (name, last) = ((n, p) for n, p in model.named_parameters() if "layers.1." in n)
     for value, message in (
@@ -348,18 +352,18 @@ def test_states_that_are_no_numbers_are_found_before_training(vit, tmp_path):
         ({"train.capture": "maybe"}, "train.capture='maybe'; expected true, false or auto"),
     ],
 )
-def test_what_is_wrong_with_phases_is_said_in_a_sentence(vit, settings, sentence):
+def test_problems_of_phases_name_key_and_expectation(vit, settings, sentence):
     problems = recipe(vit, **settings).problems()
     assert any(problem.startswith(sentence) or problem.endswith(sentence) for problem in problems), problems
 
 
-def test_an_unknown_phase_or_key_is_named():
+def test_compose_refuses_unknown_phases_and_keys():
     given = ["teacher=FOLDER", "phases.wolk.share=0.5", "phases.rollout.objective.scael=state"]
     with pytest.raises(ValueError, match=r"(?s)'phases.wolk.share'.*'phases.rollout.objective.scael'.*Did you mean"):
         compose_distillation(given)
 
 
-def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
+def test_build_with_a_given_teacher_has_phases_its_shapes_and_knots(vit, tmp_path):
     task = DistillTask(recipe(vit, out=tmp_path / "run", knots=2))
     task.folder.acquire(task.recipe)
     task.build()
@@ -380,7 +384,7 @@ def test_a_given_teacher_has_phases_its_own_shapes_and_knots(vit, tmp_path):
     assert near[0] > 0.5
 
 
-def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(vit, tmp_path):
+def test_distill_refuses_solver_settings_that_skip_pieces(vit, tmp_path):
     settings = {"student.knots": 3, "student.blend": "constant"}
     with pytest.raises(
         ValueError, match=r"phases.random_solver.solver_configs, lie_trotter, 2 steps, T = 3: steps=2 .* would skip 1"
@@ -388,7 +392,7 @@ def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(vit,
         distill_recipe(recipe(vit, out=tmp_path / "run", **settings))
 
 
-def test_what_the_last_phase_cannot_ask_for_is_said_before_the_first(vit, tmp_path):
+def test_dry_run_finds_problems_of_the_last_phase(vit, tmp_path):
     with pytest.raises(
         ValueError, match=r"phases.random_solver.objective.registers=1, but the layout has no such tokens"
     ):
@@ -396,7 +400,7 @@ def test_what_the_last_phase_cannot_ask_for_is_said_before_the_first(vit, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
+def test_dry_run_prints_steps_that_match_no_layer(vit, tmp_path, capsys):
     remedies = {"uniform": "student.steps=3 meets them all", "arc": "pass objective.match=nearest"}
     for kind, steps, said in (
         ("uniform", 5, ["layerwise", "rollout"]),
@@ -414,18 +418,22 @@ def test_steps_that_end_at_no_layer_are_mentioned(vit, tmp_path, capsys):
         assert all(line.endswith(f"; {remedies[kind]}") for line in lines)
 
 
-def test_the_own_way_may_have_fewer_steps_than_the_teacher_layers(vit, tmp_path):
-    """Where only others are drawn, in which every layer is met."""
+def test_dry_run_checks_only_the_sampled_steps_against_the_layers(vit, tmp_path):
+    """The student has 2 steps for 3 layers: fine where every batch has 3 steps, an error where one may have 2."""
     few = ["student.steps=2", "student.vector_knots=null", "student.init=spectral", "train.steps=[3]"]
-    words = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.match=nearest", *few]
-    task = DistillTask(compose_distillation([*words, f"out={tmp_path / 'run'}", "device=cpu"]))
+    given = [f"teacher={vit}", "data=digits", "phases=none", "train.optimizer=adamw", "objective.match=nearest", *few]
+    task = DistillTask(compose_distillation([*given, f"out={tmp_path / 'run'}", "device=cpu"]))
     task.folder.acquire(task.recipe)
     task.recipe = task.recipe.on("cpu")
     task.build()
     task.dry_run()
+    assert task.network.matched_layers(task.sampler.configs[0]) == {1: 1, 2: 2, 3: 3}
+    task.sampler = None  # every batch in the student's own steps
+    with pytest.raises(ValueError, match=r"3 checkpoints .* do not fit into 2 steps"):
+        task.dry_run()
 
 
-def test_a_recipe_may_be_typed_again_from_elsewhere(vit, tmp_path, monkeypatch):
+def test_acquire_compares_folders_of_recipes_by_absolute_path(vit, tmp_path, monkeypatch):
     """The folders that it names are the same ones, and a name that means another folder there is another recipe."""
     (tmp_path / "a" / "more").mkdir(parents=True)
     (tmp_path / "b" / "more").mkdir(parents=True)
@@ -454,7 +462,7 @@ def test_resume_ignores_removed_keys_at_their_defaults_and_refuses_other_values(
 
 
 @pytest.mark.gpu
-def test_what_is_captured_is_what_is_computed(vit, tmp_path):
+def test_captured_graphs_replay_the_computed_losses(vit, tmp_path):
     """One graph for every kind of step and way, the teacher inside: each replays to the loss of an ordinary pass."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
@@ -474,6 +482,6 @@ def test_what_is_captured_is_what_is_computed(vit, tmp_path):
 
 
 @pytest.mark.parametrize("knots", [1, 4])
-def test_stacked_blocks_run_once_each(knots):
+def test_stacked_blocks_recipe_has_one_step_per_knot(knots):
     recipe = compose_distillation(["experiment=distill/stacked-blocks", f"knots={knots}", "teacher=x", "data=digits"])
     assert (recipe.student.steps, recipe.student.blend) == (knots, "constant")

@@ -66,7 +66,7 @@ def vit(tmp_path_factory):
     return folder
 
 
-def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
+def test_train_pretrained_with_head_only_moves_only_the_head(vit, tmp_path):
     settings = {"teacher": vit, "head_only": True, "out": tmp_path / "run", **SMALL}
     folder = train_pretrained(compose_recipe(words(settings)))
     before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
@@ -79,7 +79,7 @@ def test_a_new_head_on_a_pretrained_vit(vit, tmp_path):
     assert f"{record['top1']:.2%}" in (folder / "README.md").read_text()
 
 
-def test_distilling_a_hugging_face_vit(vit, tmp_path, capsys):
+def test_distill_of_a_hugging_face_vit_writes_student_record_and_card(vit, tmp_path, capsys):
     before = load_file(vit / "model.safetensors")
     folder = distill(
         teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **{"student.steps": 3, "train.steps": [3, 6]}
@@ -107,7 +107,7 @@ def test_distilling_a_hugging_face_vit(vit, tmp_path, capsys):
     assert losses[-1] < losses[0]
 
 
-def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
+def test_distill_without_a_teacher_trains_one_and_compares(tmp_path):
     small = {"teacher_train.epochs": 1, "model.hidden_size": 16, "model.num_attention_heads": 2, "model.steps": 2}
     steps = {"train.steps": [2, 4], "student.steps": 4, "student.registers": 2}
     folder = distill(out=tmp_path / "run", labels=0.08, **SMALL | {"train.batch_size": 64}, **small, **steps)
@@ -120,7 +120,7 @@ def test_a_run_without_a_teacher_trains_one_and_compares(tmp_path):
     assert rows[0]["agreement"] == 1.0
 
 
-def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path, monkeypatch):
+def test_resume_of_a_killed_distillation_gives_the_same_student(vit, tmp_path, monkeypatch):
     settings = {**SMALL, "teacher": vit, "compare": False, "train.steps": [3, 6], "student.steps": 3}
     whole = distill(out=tmp_path / "whole", **settings)
     ordinary = OdeViTTrainer.training_step
@@ -151,12 +151,12 @@ def test_a_killed_distillation_can_be_resumed_to_the_same_student(vit, tmp_path,
         ({"compare": True}, r"compare=true is for teachers that are trained here"),
     ],
 )
-def test_bad_settings(vit, tmp_path, settings, message):
+def test_distill_refuses_settings_that_do_not_fit(vit, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         distill(out=tmp_path / "run", **{**SMALL, "teacher": vit, "compare": False, **settings})
 
 
-def test_a_head_that_does_not_match_the_data(tmp_path):
+def test_distill_refuses_a_head_of_other_classes(tmp_path):
     config = ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4,
         num_labels=7,
@@ -168,20 +168,20 @@ def test_a_head_that_does_not_match_the_data(tmp_path):
         distill(out=tmp_path / "run", teacher=tmp_path / "vit", compare=False, **SMALL)
 
 
-def test_a_teacher_without_a_head(vit, tmp_path):
+def test_distill_refuses_a_teacher_without_a_head(vit, tmp_path):
     ViTForImageClassification.from_pretrained(vit).vit.save_pretrained(tmp_path / "body")
     with pytest.raises(ValueError, match=r"ViTModel without a classification head; .* head_only=true"):
         distill(out=tmp_path / "run", teacher=tmp_path / "body", compare=False, **SMALL)
 
 
-def test_a_teacher_without_hidden_states(tmp_path):
+def test_distill_refuses_a_teacher_without_hidden_states(tmp_path):
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10)
     ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
     with pytest.raises(ValueError, match=r"a teacher without hidden states: ResNet.*Choose a Vision Transformer"):
         distill(out=tmp_path / "run", teacher=tmp_path / "resnet", compare=False, **SMALL)
 
 
-def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
+def test_normalize_takes_the_teachers_statistics_and_check_pixels_refuses_others(vit):
     """Statistics that differ are no error here, for the images are not normalised yet: the teacher's are taken."""
     recipe = compose_distillation([f"teacher={vit}", "compare=false"])
     teacher = Teacher(str(vit))
@@ -194,13 +194,13 @@ def test_the_data_is_normalised_as_the_teacher_was_trained(vit):
         teacher.check_pixels(own.mean, own.std)
 
 
-def test_the_last_state_alone_can_be_met_in_fewer_steps_than_layers(vit, tmp_path):
+def test_distill_with_path_last_accepts_fewer_steps_than_layers(vit, tmp_path):
     settings = {"objective.path": "last", "student.steps": 2, "train.steps": [2]}
     folder = distill(out=tmp_path / "run", teacher=vit, compare=False, **SMALL, **settings)
     assert json.loads((folder / "record.json").read_text())["nfe"] == 2
 
 
-def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeypatch):
+def test_distill_loads_inspects_and_validates_once(vit, tmp_path, monkeypatch):
     """Also when a report follows: it gets the student with its best weights, the teacher, the data, the alignment."""
     counts = {}
 
@@ -234,7 +234,7 @@ def test_everything_is_loaded_examined_and_validated_once(vit, tmp_path, monkeyp
 
 @pytest.mark.parametrize("bound", ["curvature", "weights"])
 @pytest.mark.parametrize("lipschitz", [0.5, 0.0])
-def test_the_bound_is_tracked_and_drawn(vit, tmp_path, bound, lipschitz):
+def test_bound_stopping_writes_and_draws_errors_and_bound(vit, tmp_path, bound, lipschitz):
     settings = {"stopping.bound": bound, "stopping.lipschitz": lipschitz, "train.steps": [3], "student.steps": 3}
     folder = distill(teacher=vit, compare=False, out=tmp_path / "run", **SMALL, **settings)
     lines = [json.loads(line) for line in (folder / "bound.jsonl").read_text().splitlines()]
@@ -248,7 +248,7 @@ def test_the_bound_is_tracked_and_drawn(vit, tmp_path, bound, lipschitz):
     assert (folder / "bound.png").exists()
 
 
-def test_training_stops_when_every_checkpoint_was_below_the_bound(vit, tmp_path, monkeypatch):
+def test_training_stops_when_all_errors_are_below_the_bound(vit, tmp_path, monkeypatch):
     measured = iter([([5.0, 5.0], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.5, 0.9], 1.0, 0.5), ([0.1, 0.1], 1.0, 0.5)])
     monkeypatch.setattr(BoundStopping, "measure", lambda self: next(measured))
     settings = {"stopping.bound": "curvature", "stopping.patience": 2, "stopping.window": 1, "train.steps": [3]}
@@ -267,7 +267,7 @@ LABELS_LATER = {"objective.cross_entropy": 1, "objective.cross_entropy_from": 0.
 
 
 @pytest.mark.parametrize("settings", [{"phases": "default", "knots": 2}, {**LABELS_LATER, "objective.logits": 0}])
-def test_two_processes_together_are_one(vit, tmp_path, settings):
+def test_two_processes_have_the_losses_of_one(vit, tmp_path, settings):
     """But for variances, which are of each one's images. Also where a head has no gradient before labels count."""
     off = {f"data.augmentation.{name}": 0 for name in ("mix_probability", "mixup", "cutmix", "crop")}
     plain = {"train.log_every": 1, "train.precision": "fp32", "data.augmentation.flip": False, **off}
@@ -286,7 +286,7 @@ def losses_of(folder):
     return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
 
 
-def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):
+def test_layer_decay_moves_early_layers_less(vit, tmp_path):
     settings = {"teacher": vit, "out": tmp_path / "run", "train.layer_decay": 0.5, "train.ema": 0, **SMALL}
     task = PretrainedTask(compose_recipe(words(settings)))
     run(task)
@@ -305,7 +305,7 @@ def test_a_whole_vit_is_fine_tuned_its_early_layers_slowly(vit, tmp_path):
 
 @pytest.mark.parametrize("with_head", [True, False])
 @pytest.mark.parametrize("name", ["vit-classifier", "dinov2-classifier"])
-def test_rates_rise_with_the_layers_also_of_a_body_that_has_no_head_yet(name, with_head, tmp_path):
+def test_rate_of_rises_with_the_layers_with_and_without_a_head(name, with_head, tmp_path):
     model = make(name)
     (model if with_head else model.base_model).save_pretrained(tmp_path / "teacher")
     task = PretrainedTask(compose_recipe(words({"teacher": tmp_path / "teacher", "train.layer_decay": 0.5, **SMALL})))
@@ -317,7 +317,7 @@ def test_rates_rise_with_the_layers_also_of_a_body_that_has_no_head_yet(name, wi
     assert all(rate == 1 for parameter, rate in rates.items() if "classifier" in parameter)
 
 
-def test_a_head_of_other_classes_is_a_new_one(vit, tmp_path):
+def test_train_pretrained_resets_a_head_of_other_classes(vit, tmp_path):
     """As many classes do not make them the same: with their names, a training goes on where the last one ended."""
     train = {"teacher": vit, "head_only": True, "train.updates": 1, "train.learning_rate": 0, **SMALL}
     first = train_pretrained(compose_recipe(words({**train, "out": tmp_path / "first"})))
@@ -327,7 +327,7 @@ def test_a_head_of_other_classes_is_a_new_one(vit, tmp_path):
     assert torch.equal(drawn, kept)
 
 
-def test_only_the_head_moves_at_first(vit, tmp_path):
+def test_head_first_moves_only_the_head(vit, tmp_path):
     settings = {"teacher": vit, "out": tmp_path / "run", "train.head_first": 1.0, **SMALL}
     folder = train_pretrained(compose_recipe(words(settings)))
     before, after = load_file(vit / "model.safetensors"), load_file(folder / "model.safetensors")
@@ -335,7 +335,7 @@ def test_only_the_head_moves_at_first(vit, tmp_path):
     assert moved == {"classifier.weight", "classifier.bias"}
 
 
-def test_a_student_of_a_teacher_without_a_processor_remembers_the_pixels_it_has_seen(vit, tmp_path):
+def test_student_of_a_teacher_without_processor_saves_the_datas_pixel_statistics(vit, tmp_path):
     ViTForImageClassification.from_pretrained(vit).save_pretrained(tmp_path / "teacher")
     folder = distill(teacher=tmp_path / "teacher", compare=False, out=tmp_path / "run", **SMALL)
     student = load(folder)
@@ -343,7 +343,7 @@ def test_a_student_of_a_teacher_without_a_processor_remembers_the_pixels_it_has_
     assert evaluate(folder, limit=8)[0].score.images == 8
 
 
-def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypatch):
+def test_head_first_warms_up_the_body_in_the_second_phase(vit, tmp_path, monkeypatch):
     """The rates are full when the head is ready, and weights that are worth keeping must not begin with them."""
     seen, ordinary = [], OdeViTTrainer.training_step
 
@@ -369,7 +369,7 @@ def test_what_is_below_the_head_begins_with_small_steps(vit, tmp_path, monkeypat
     assert not any(held[half + 2 :])
 
 
-def test_rates_of_layers_need_a_pretrained_vit(tmp_path):
+def test_layer_decay_and_head_first_are_refused_without_a_pretrained_vit(tmp_path):
     with pytest.raises(ConfigError, match=r"train.layer_decay and train.head_first are for a pretrained ViT"):
         compose_recipe(["train.layer_decay=0.5"]).check()
     restarts = ["teacher=X", "train.head_first=0.1", "train.schedule=cosine_with_restarts"]

@@ -1,4 +1,4 @@
-"""A teacher is frozen, says what its model says, and refuses what does not fit."""
+"""A teacher is a frozen copy with the states and logits of its model, and refuses models that do not fit."""
 
 import json
 
@@ -22,7 +22,7 @@ def classes(count):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_states_are_those_of_the_model(name):
+def test_teacher_states_and_logits_are_those_of_the_model(name):
     model, pixels = make(name), images()
     teacher = Teacher(model)
     output = teacher(pixels)
@@ -46,7 +46,7 @@ def test_states_are_those_of_the_model(name):
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2-registers", "dinov3", "clip", "siglip", "odevit"])
-def test_attention_maps(name):
+def test_teacher_attentions_are_normalised_maps_of_each_block(name):
     model, pixels = make(name), images()
     teacher = Teacher(model)
     plain = teacher(pixels)
@@ -67,7 +67,7 @@ def test_attention_maps(name):
         Teacher(LikeTimm().eval())(pixels, attentions=True)
 
 
-def test_a_teacher_is_a_frozen_copy():
+def test_teacher_is_a_frozen_copy():
     model = make("vit")
     flags = [value.requires_grad for value in model.parameters()]
     teacher = Teacher(model)
@@ -84,14 +84,14 @@ def test_a_teacher_is_a_frozen_copy():
     assert not before.is_inference()
 
 
-def test_a_forced_trajectory_gives_the_logits_of_the_teacher():
+def test_teacher_readout_of_the_last_state_gives_the_teachers_logits():
     model, pixels = make("vit-classifier"), images()
     teacher, student = Teacher(model), get_ode_model(model, steps=3)
     assert torch.equal(student.teacher_readout(teacher.states(pixels)[-1]).logits, teacher(pixels).logits)
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dino", "clip-projection", "odevit"])
-def test_from_a_folder(name, tmp_path):
+def test_teacher_from_a_folder_has_the_states_of_the_model(name, tmp_path):
     model, pixels = make(name), images()
     model.save_pretrained(tmp_path)
     teacher = Teacher(tmp_path)
@@ -100,7 +100,7 @@ def test_from_a_folder(name, tmp_path):
     assert type(teacher.model) is type(model)
 
 
-def test_a_checkpoint_without_all_its_weights_is_refused(tmp_path):
+def test_teacher_refuses_a_checkpoint_without_all_weights(tmp_path):
     make("vit").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["ViTForImageClassification"]}))
@@ -111,7 +111,7 @@ def test_a_checkpoint_without_all_its_weights_is_refused(tmp_path):
         Teacher(str(tmp_path))
 
 
-def test_pixel_statistics(tmp_path, monkeypatch):
+def test_pixel_statistics_come_from_processor_configuration_or_arguments(tmp_path, monkeypatch):
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
     model = make("vit-classifier")
     assert Teacher(model).pixel_statistics is None
@@ -138,7 +138,7 @@ def test_pixel_statistics(tmp_path, monkeypatch):
     assert own.pixel_statistics.mean == mean
 
 
-def test_what_is_no_teacher():
+def test_teacher_refuses_models_that_cannot_teach():
     with pytest.raises(ConfigError, match=r"training mode.*call teacher.eval\(\)"):
         Teacher(make("vit").train())
     with pytest.raises(ValueError, match="a teacher without hidden states: Linear has no list of equal blocks"):

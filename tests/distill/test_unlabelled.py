@@ -22,7 +22,7 @@ def save_pictures(folder, count, grey):
     return folder
 
 
-def test_every_picture_of_a_folder_is_trained_on_but_none_that_is_measured_on(tmp_path):
+def test_unlabelled_folders_add_training_images_only(tmp_path):
     save_pictures(tmp_path / "more" / "deep", 3, 10)
     save_pictures(tmp_path / "more" / "train" / "cats", 2, 20)
     save_pictures(tmp_path / "more" / "test" / "cats", 4, 30)
@@ -36,7 +36,7 @@ def test_every_picture_of_a_folder_is_trained_on_but_none_that_is_measured_on(tm
     assert (both.mean, both.std) == (data.mean, data.std)
 
 
-def test_what_is_hidden_is_no_picture(tmp_path):
+def test_find_pictures_ignores_hidden_files(tmp_path):
     """Thumbnails of a file manager, and the notes that a Mac leaves beside every file."""
     for name in ("cat", "dog"):
         save_pictures(tmp_path / "pets" / name, 12, 10)
@@ -47,12 +47,12 @@ def test_what_is_hidden_is_no_picture(tmp_path):
     assert len(find_unlabelled([tmp_path / "pets"]).parts["unlabelled"]) == 24
 
 
-def test_they_have_the_size_of_the_data(tmp_path):
+def test_unlabelled_images_have_the_size_of_the_data(tmp_path):
     data = load_data("digits", unlabelled=[save_pictures(tmp_path / "more", 3, 10)])
     assert data.train.size == (8, 8)
 
 
-def test_statistics_of_a_stream_are_not_those_of_the_data(tmp_path, monkeypatch):
+def test_cache_keeps_statistics_of_streams_and_of_data_apart(tmp_path, monkeypatch):
     """Unlabelled images that do not fit make a stream of it all, of which a sample is measured; and that is kept."""
     monkeypatch.setattr("odevit.data.images._SAMPLE", 4)
     save_pictures(tmp_path / "data" / "train" / "cat", 12, 10)
@@ -67,7 +67,7 @@ def test_statistics_of_a_stream_are_not_those_of_the_data(tmp_path, monkeypatch)
     assert resident.mean == fresh.mean
 
 
-def test_decoded_once_they_are_kept_with_the_data(tmp_path, monkeypatch):
+def test_cache_keeps_decoded_unlabelled_images(tmp_path, monkeypatch):
     more, settings = save_pictures(tmp_path / "more", 3, 10), {"image_size": 8, "cache": tmp_path / "cache"}
     first = load_data("digits", unlabelled=[more], **settings)
     monkeypatch.setattr("odevit.data.loading.decode_records", None)
@@ -76,7 +76,7 @@ def test_decoded_once_they_are_kept_with_the_data(tmp_path, monkeypatch):
         load_data("digits", unlabelled=[save_pictures(tmp_path / "others", 3, 20)], **settings)
 
 
-def test_images_of_the_data_are_not_taken_again(tmp_path):
+def test_unlabelled_folders_do_not_repeat_images_of_the_data(tmp_path):
     for name, grey in (("cat", 10), ("dog", 20)):
         save_pictures(tmp_path / "all" / "labelled" / name, 12, grey)
     save_pictures(tmp_path / "all" / "more", 3, 30)
@@ -87,7 +87,7 @@ def test_images_of_the_data_are_not_taken_again(tmp_path):
         load_data(folder, image_size=10, unlabelled=[folder])
 
 
-def test_links_do_not_hide_what_is_measured_on(tmp_path):
+def test_find_pictures_excludes_linked_images_of_the_data(tmp_path):
     """A pool of pictures that a data set points into, and a folder that points into a data set."""
     pool, more = save_pictures(tmp_path / "pool", 24, 10), save_pictures(tmp_path / "more", 2, 30)
     for number, picture in enumerate(sorted(pool.iterdir())[:20]):
@@ -99,7 +99,7 @@ def test_links_do_not_hide_what_is_measured_on(tmp_path):
     assert [len(find_unlabelled([folder], own).parts["unlabelled"]) for folder in (pool, more)] == [4, 2]
 
 
-def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):
+def test_unlabelled_folders_may_hold_pictures_and_tables(tmp_path):
     folder = save_pictures(tmp_path / "both", 3, 10)
     picture = {"bytes": (folder / "0.png").read_bytes(), "path": None}
     Dataset.from_dict({"text": ["a caption"]}).to_parquet(folder / "captions.parquet")
@@ -117,7 +117,7 @@ def test_pictures_and_tables_of_one_folder_are_all_taken(tmp_path):
         load_data("digits", unlabelled=[folder])
 
 
-def test_parquet_files_need_no_labels(tmp_path):
+def test_unlabelled_parquet_files_need_no_labels(tmp_path):
     pictures = [{"bytes": (save_pictures(tmp_path / "p", 1, 7) / "0.png").read_bytes(), "path": None}]
     for name in ("train-00000-of-00001", "test-00000-of-00001"):
         (tmp_path / "hub").mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ def test_parquet_files_need_no_labels(tmp_path):
     assert len(both.train) == len(data.train) + 1
 
 
-def test_what_does_not_fit_is_streamed_in_the_same_order(tmp_path):
+def test_unlabelled_images_are_streamed_in_the_same_order(tmp_path):
     folders = [save_pictures(tmp_path / "a", 2, 10), save_pictures(tmp_path / "b", 3, 20)]
     memory = load_data("digits")
     all_of_it, streamed = (
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_streamed_in_the_same_order(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [4.0, 0.0])
-def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_path, limit):  # noqa: F811
+def test_build_trains_on_unlabelled_images_and_validates_on_the_data(vit, tmp_path, limit):  # noqa: F811
     more = save_pictures(tmp_path / "more", 40, 90)
     limits = {"data.resident_limit_gb": limit, "alignment.images": 32}
     task = DistillTask(recipe(vit, out=tmp_path / "run", unlabelled=f"{more},{more}", **limits))
@@ -157,7 +157,7 @@ def test_a_distillation_takes_them_and_measures_agreement_on_the_data(vit, tmp_p
     assert torch.equal(batch["labels"], task.teacher(batch["pixel_values"]).logits.argmax(-1))
 
 
-def test_what_is_wrong_with_a_folder(tmp_path):
+def test_load_data_reports_unlabelled_folders_without_images(tmp_path):
     (tmp_path / "empty").mkdir()
     validate = save_pictures(tmp_path / "broken", 2, 10)
     (validate / "1.png").write_text("no picture")
@@ -173,7 +173,7 @@ def test_what_is_wrong_with_a_folder(tmp_path):
     assert len(both.train) == len(load_data("digits").train) + 1
 
 
-def test_labels_and_images_without_them_exclude_each_other():
+def test_unlabelled_and_cross_entropy_exclude_each_other():
     given = compose_distillation(["teacher=FOLDER", "unlabelled=A,it's B", "phases.rollout.objective.cross_entropy=1"])
     assert given.unlabelled == ["A", "it's B"]
     assert any("unlabelled= has no labels to learn" in problem for problem in given.problems())

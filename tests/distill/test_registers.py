@@ -1,4 +1,4 @@
-"""Registers of the student's own: the equation has them, and nobody outside can tell."""
+"""Registers of the student: the field has them, the teacher and its head do not."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def distillation(name, objective=None, **student):
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_training_step_moves_them(name):
+def test_training_step_moves_registers_and_keeps_the_teachers_readout(name):
     network, pixels = distillation(name, leak=0.5), images()
     registers = network.student.encoder.registers
     before = registers.detach().clone()
@@ -41,7 +41,7 @@ def test_a_training_step_moves_them(name):
     assert torch.equal(network.student.teacher_readout(network.teacher.states(pixels)[-1]).logits, answer)
 
 
-def test_forced_stretches_begin_with_the_learned_registers():
+def test_teacher_forced_segments_start_with_the_learned_registers():
     network, pixels = (
         distillation("vit-classifier", DistillObjective(logits=0.0, teacher_forcing=0.5), leak=0.5),
         images(),
@@ -57,7 +57,7 @@ def test_forced_stretches_begin_with_the_learned_registers():
 
 
 @pytest.mark.parametrize(("part", "distance"), [("attention_l1", attention_l1), ("attention_kl", attention_kl)])
-def test_attention_is_compared_on_the_teachers_tokens(part, distance):
+def test_attention_losses_compare_only_the_teachers_tokens(part, distance):
     network, pixels = distillation("vit-classifier", DistillObjective(**{part: 1.0})), images()
     theirs = network.teacher(pixels, attentions=True).attentions
     maps = network.student.states(pixels, save=SaveAt(attentions=True)).attentions
@@ -68,7 +68,7 @@ def test_attention_is_compared_on_the_teachers_tokens(part, distance):
 
 
 @pytest.mark.parametrize("lipschitz", [0.5, 0.0])
-def test_the_bound_is_measured_with_them(lipschitz, tmp_path):
+def test_bound_stopping_measures_errors_with_registers(lipschitz, tmp_path):
     network = distillation("vit-classifier", leak=0.5)
     stopping = BoundStopping(network, images(), StoppingRecipe("curvature", lipschitz=lipschitz), RunFolder(tmp_path))
     errors, bound, measured = stopping.measure()
@@ -80,6 +80,6 @@ def test_the_bound_is_measured_with_them(lipschitz, tmp_path):
     assert measured == lipschitz if lipschitz else measured > 0
 
 
-def test_the_papers_recipe_has_ten():
+def test_paper_recipe_has_ten_registers():
     recipe = compose_distillation(["experiment=paper/distill-cifar100", "teacher=somewhere"])
     assert recipe.student_config().registers == 10

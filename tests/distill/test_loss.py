@@ -1,4 +1,4 @@
-"""A step of distillation: what it matches, what it moves, and what it leaves alone."""
+"""The loss of a distillation: what it compares and which weights have gradients."""
 
 import copy
 from dataclasses import replace
@@ -34,7 +34,7 @@ def made(objective=None, **student):
     return LayerDistillation(pupil, teacher, alignment, objective or DistillObjective()).train()
 
 
-def test_a_perfect_student_has_no_loss():
+def test_loss_of_a_perfect_student_is_zero():
     """A teacher whose blocks are all equal is a Lie-Trotter solution of its own block: the averaged field is exact."""
     original = tiny_model(depth="stacked", steps=LAYERS, bias=True, num_register_tokens=0)
     for layer in original.odevit.depth.layers[1:]:
@@ -53,7 +53,7 @@ def test_a_perfect_student_has_no_loss():
     assert abs(parts["logits"].item()) < 32 * torch.finfo(torch.float32).eps * logs
 
 
-def test_the_path_is_matched_at_the_aligned_steps():
+def test_path_loss_compares_states_at_the_aligned_steps():
     network, images = made(DistillObjective(cls=0.3, patches=0.7, logits=0.0)), tiny_images()
     states = network.student.states(images, save=[2, 4, 6]).states
     layers = network.teacher.states(images)[1:]
@@ -61,14 +61,14 @@ def test_the_path_is_matched_at_the_aligned_steps():
     torch.testing.assert_close(network(images).loss, expected)
 
 
-def test_the_last_state_only():
+def test_path_last_compares_only_the_last_state():
     network, images = made(DistillObjective(path="last", patches=0.0, logits=0.0)), tiny_images()
     state = network.student.states(images, save=[6]).states[0]
     expected = (state[:, 0] - network.teacher.states(images)[-1][:, 0]).square().mean()
     torch.testing.assert_close(network(images).loss, expected)
 
 
-def test_past_its_horizon_the_target_stays_the_last_state():
+def test_path_last_beyond_the_horizon_compares_with_the_last_layer():
     network, images = made(DistillObjective(path="last", patches=0.0, logits=0.0)), tiny_images()
     trajectory = network.student.states(images, steps=12, horizon=6.0, save=[6, 12]).states
     last = network.teacher.states(images)[-1]
@@ -76,7 +76,7 @@ def test_past_its_horizon_the_target_stays_the_last_state():
     torch.testing.assert_close(network(images, solver_config=SolverConfig("lie_trotter", 12, 6.0)).loss, expected)
 
 
-def test_the_step_of_arrival_is_read_off_the_way():
+def test_layers_are_matched_within_the_horizon_when_integrating_beyond():
     """Three layers in six steps of the student's own horizon, then held: the checkpoints are 2, 4, 6 and the last."""
     network, images = made(DistillObjective(logits=0.0)), tiny_images()
     states = network.student.states(images, steps=9, horizon=4.5, save=[2, 4, 6, 9]).states
@@ -87,13 +87,13 @@ def test_the_step_of_arrival_is_read_off_the_way():
     )
 
 
-def test_a_way_that_ends_before_the_last_layer_is_refused():
+def test_loss_refuses_a_horizon_shorter_than_the_students():
     with pytest.raises(ValueError, match=r"end before the student's horizon 3.*expected a horizon at least as long"):
         made()(tiny_images(), solver_config=SolverConfig("lie_trotter", 6, 1.5))
 
 
 @pytest.mark.parametrize("scale", ["none", "state", "increment"])
-def test_a_compiled_error_is_the_same_error(scale):
+def test_compiled_layer_error_has_the_same_gradients(scale):
     step = made(DistillObjective(scale=scale, patches=0.5))
     pixels = tiny_images(3)
     gradients = []
@@ -107,7 +107,7 @@ def test_a_compiled_error_is_the_same_error(scale):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_forced_stretches_start_at_the_teachers_states():
+def test_teacher_forced_segments_start_at_the_teachers_states():
     network, images = made(DistillObjective(logits=0.0, teacher_forcing=0.5)), tiny_images()
     layers = network.teacher.states(images)
     dynamics = network.student.field.dynamics(layers[0])
@@ -130,7 +130,7 @@ def rotary(**student):
     return LayerDistillation(pupil, teacher, alignment, DistillObjective(logits=0.0, teacher_forcing=0.5)).train()
 
 
-def test_forced_stretches_join_to_the_whole_way():
+def test_teacher_forced_segments_join_to_the_rollout():
     """Were the teacher's states those that the student meets on its own, forcing it there would change nothing."""
     network, images = rotary(), photographs()
     path = network.student.states(images).states
@@ -141,7 +141,7 @@ def test_forced_stretches_join_to_the_whole_way():
     torch.testing.assert_close(stretches, [path[2], path[4], path[6]])
 
 
-def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
+def test_positions_are_added_only_to_the_first_segment():
     """In another width and with registers of its own: [P h_0 + p; r], then [P h_l; r]."""
     network, images = rotary(hidden_size=16, registers=2), photographs()
     encoder, layers = network.student.encoder, network.teacher.states(images)
@@ -158,7 +158,7 @@ def test_positions_are_added_at_the_start_of_the_first_stretch_alone():
     assert encoder.positions.grad.abs().sum() > 0, "the leak still pulls to x(0), which has them"
 
 
-def test_jasmin_reaches_the_field():
+def test_jasmin_loss_equals_that_of_the_maps_and_has_gradients():
     network, images = made(DistillObjective(cls=0.0, patches=0.0, logits=1e-9, jasmin=1.0)), tiny_images()
     output = network(images)
     maps = network.student.states(images, save=SaveAt(attentions=True)).attentions
@@ -169,7 +169,7 @@ def test_jasmin_reaches_the_field():
 
 
 @pytest.mark.parametrize("part", ["attention_l1", "attention_kl"])
-def test_attention_matching(part):
+def test_attention_losses_have_gradients(part):
     network = made(DistillObjective(**{part: 1.0}))
     output = network(tiny_images())
     assert output.parts[part] > 0
@@ -177,7 +177,7 @@ def test_attention_matching(part):
     assert network.student.field.attention.k_proj.weight.grad.abs().sum() > 0
 
 
-def test_only_the_equation_moves_and_the_teacher_is_bit_identical():
+def test_optimiser_step_changes_only_the_field():
     network, images = made(), tiny_images()
     teacher = copy.deepcopy(network.teacher.state_dict())
     frozen = {name: p.clone() for name, p in network.named_parameters() if not p.requires_grad}
@@ -192,7 +192,7 @@ def test_only_the_equation_moves_and_the_teacher_is_bit_identical():
     assert all(torch.equal(frozen[name], p) for name, p in network.named_parameters() if name in frozen)
 
 
-def test_labels_count_from_a_fraction_of_training_on():
+def test_cross_entropy_counts_from_its_fraction_of_training():
     network = made(DistillObjective(cross_entropy=1.0, cross_entropy_from=0.5))
     labels = torch.tensor([0, 1, 2])
     assert "cross_entropy" not in network(tiny_images(), labels).parts
@@ -202,7 +202,7 @@ def test_labels_count_from_a_fraction_of_training_on():
         network(tiny_images())
 
 
-def test_the_head_is_found():
+def test_head_parameters_finds_the_head():
     network = made()
     shapes = {tuple(p.shape) for p in head_parameters(network.student.model)}
     assert shapes == {(5, 32), (5,)}
@@ -210,7 +210,7 @@ def test_the_head_is_found():
         head_parameters(torch.nn.Linear(2, 2))
 
 
-def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
+def test_pooled_loss_compares_the_head_inputs_at_the_end():
     """Norm and pooling of the original, over the variance from image to image; the path does not count."""
     goal = DistillObjective(cls=0.0, patches=0.0, pooled=2.0, logits=0.0)
     network, images = made(goal), tiny_images()
@@ -230,7 +230,7 @@ def test_what_the_head_is_given_is_matched_at_the_end_of_the_way():
     assert any(weight.grad.abs().sum() > 0 for weight in network.student.field.parameters() if weight.grad is not None)
 
 
-def test_a_head_that_is_not_found_is_not_asked():
+def test_check_pooled_refuses_models_without_a_linear_head():
     network = made()
     network.student.model.classifier = torch.nn.Sequential(torch.nn.Linear(32, 7), torch.nn.Linear(7, 5, bias=False))
     check_pooled(network.student, {"": DistillObjective(pooled=1.0)})  # its last map is one
@@ -243,7 +243,7 @@ def test_a_head_that_is_not_found_is_not_asked():
 
 
 @pytest.mark.parametrize("name", ["jacobian", "settling", "transport"])
-def test_every_penalty_can_be_asked_of_a_student(name):
+def test_each_penalty_is_weighted_and_has_gradients(name):
     parts = []
     for weight in (1.0, 2.0):
         torch.manual_seed(0)
@@ -258,7 +258,7 @@ def test_every_penalty_can_be_asked_of_a_student(name):
     torch.testing.assert_close(parts[1], 2 * parts[0])
 
 
-def test_problems_of_an_objective_are_reported_together():
+def test_objective_reports_all_problems_together():
     bad = DistillObjective(path="first", cls=-1.0, teacher_forcing=2.0, jasmin=1.0, jasmin_k=1, unfreeze_head=True)
     problems = bad.problems()
     assert len(problems) == 6
@@ -273,6 +273,6 @@ def test_problems_of_an_objective_are_reported_together():
     assert late == "objective.cross_entropy_from=0.5, but nothing else counts until then; set it to 0"
 
 
-def test_too_few_steps_for_the_layers_are_refused():
+def test_loss_refuses_fewer_steps_than_layers():
     with pytest.raises(ValueError, match=r"3 checkpoints .* do not fit into 2 steps"):
         made()(tiny_images(), solver_config=SolverConfig("lie_trotter", 2, 3.0))

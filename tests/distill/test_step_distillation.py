@@ -1,4 +1,4 @@
-"""One equation that learns to be answered in fewer steps."""
+"""An ODE-ViT that learns to predict in fewer steps."""
 
 import json
 
@@ -26,14 +26,14 @@ def pair(**settings):
     return StepDistillation(student, teacher, GOAL)
 
 
-def test_in_the_teachers_own_steps_there_is_nothing_to_learn_and_in_fewer_there_is():
+def test_step_loss_is_zero_in_the_teachers_steps_and_positive_in_fewer():
     network, images = pair(), tiny_images(4)
     assert network(images, solver_config=network.teacher.solver_config).loss.item() < 1e-8
     assert network(images, solver_config=network.solver_config.replace(steps=2)).loss.item() > 1e-4
 
 
 @pytest.mark.parametrize(("steps", "fine"), [(2, 6), (3, 6), (4, 8), (6, 6), (8, 8)])
-def test_the_student_meets_its_teacher_where_its_own_steps_end(steps, fine):
+def test_target_has_the_teachers_states_at_the_ends_of_the_students_steps(steps, fine):
     network, images = pair(), tiny_images(2)
     states, logits = network.target(images, SolverConfig("euler", steps, 3.0))
     path = network.teacher(images, steps=fine, save="all").trajectory
@@ -43,7 +43,7 @@ def test_the_student_meets_its_teacher_where_its_own_steps_end(steps, fine):
     torch.testing.assert_close(logits, network.teacher(images, steps=fine).logits)
 
 
-def test_learning_brings_few_steps_nearer_and_keeps_many():
+def test_training_lowers_the_loss_in_few_steps_and_in_many():
     """On the images it learns from, drawn in turn; and no gradient reaches the teacher."""
     network, images = pair(), tiny_images(8)
     few, many = network.solver_config.replace(steps=2), network.solver_config
@@ -58,7 +58,7 @@ def test_learning_brings_few_steps_nearer_and_keeps_many():
     assert all(parameter.grad is None for parameter in network.teacher.parameters())
 
 
-def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
+def test_distill_of_an_ode_run_gives_a_student_of_fewer_steps(tmp_path):
     teacher = tmp_path / "teacher"
     tiny_model(steps=6, horizon=3.0, solver="euler", image_size=8, num_labels=10).save_pretrained(teacher)
     small = {"device": "cpu", "train.epochs": 1, "train.batch_size": 256, "out": str(tmp_path / "run")}
@@ -82,7 +82,7 @@ def test_a_run_of_ours_is_distilled_into_fewer_steps_by_name(tmp_path):
     compose_distillation([f"teacher={teacher}", "objective.others=2", "student.grid=geometric:4", "phases=none"])
 
 
-def test_a_solver_that_chooses_its_steps_cannot_be_asked_for_fewer(tmp_path):
+def test_step_distillation_refuses_adaptive_solvers(tmp_path):
     tiny_model(steps=6, horizon=3.0, solver="dopri5", image_size=8, num_labels=10).save_pretrained(tmp_path / "teacher")
     given = {"teacher": str(tmp_path / "teacher"), "data": "digits", "device": "cpu", "out": str(tmp_path / "run")}
     recipe = compose_distillation(words({**given, "student.steps": 3}))
