@@ -56,8 +56,8 @@ CLASSES = {
 }
 """Old name -> new name, in modules that have moved."""
 
-ARGUMENTS = {"way": "solver_config", "read": "readout"}
-"""Old argument of a model's call -> new one."""
+ARGUMENTS = {"way": "solver_config", "read": "readout", "anatomy": "vit_spec"}
+"""Old argument of a model's call, or of `get_ode_model`, -> new one."""
 
 STUDENT = {
     "anatomy": "vit_spec",

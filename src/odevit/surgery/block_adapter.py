@@ -1,4 +1,4 @@
-"""block -> traits and weights of a field: what the parts of other people's blocks are called, and of what kind."""
+"""block -> settings and weights of a field: the parts of blocks of transformers, timm and odevit, by their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odevit.core.attention import ATTENTIONS
 from odevit.core.field import VectorField
 from odevit.core.layers import ACTIVATIONS, NORMS, CenterNorm
 
-# What a part of a block is called in Hugging Face's models, in timm's and in ours, and where the field has it.
+# Part of a block -> its names in transformers, timm and odevit, and its name in a field.
 PARTS = {
     "norm1": (r"^(norm1|layernorm_before|layer_norm1|rms_norm1|components\.attention\.norm)$", "attention.norm"),
     "qkv": (r"\bqkv$", ""),
@@ -30,9 +30,9 @@ PARTS = {
     "scale2": (r"^(layer_scale2|ls2|components\.mlp)$", "mlp"),
 }
 SCALES = ("lambda1", "gamma", "residual_scale")
-"""What a factor on each channel is called."""
+"""Names of a factor on each channel."""
 LAST = {"scale1": "o_proj", "scale2": "down_proj"}
-"""The factors on a component, and the projection before each: into which it can be multiplied."""
+"""Factor on a component -> the projection before it, into which it can be multiplied."""
 ACTIVATION = re.compile(r"(^|[._])act(ivation)?(_fn)?$")
 OTHER_ORDERS = re.compile(r"post|parallel", re.IGNORECASE)
 
@@ -47,10 +47,10 @@ class QuickGELU(nn.Module):
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Of what kind the parts of a block are, in the words of `VectorField`.
+    """The parts of a block as arguments of `VectorField`; None for what was not found.
 
-    None where it does not say. `lacking` are sentences about parts that no field has and that a copy does without,
-    `strange` about blocks that no field resembles.
+    `lacking` are sentences about parts that no field has, which a copy omits; `strange` about blocks that no field can
+    copy.
     """
 
     attention: str
@@ -65,7 +65,7 @@ class BlockSpec:
 
 
 def block_spec(block: nn.Module) -> BlockSpec:
-    """The traits of a block, read off its parts and, for its activation, tried out."""
+    """The settings of a block, from the names of its parts and, for its activation, from its values."""
     parts = {name: part_of(name) for name, _ in block.named_parameters()}
     owners = {name.rpartition(".")[0] for name, part in parts.items() if part is not None and "norm" in part}
     norms = sorted({_norm_kind(block.get_submodule(owner)) for owner in owners})
@@ -98,10 +98,10 @@ def block_spec(block: nn.Module) -> BlockSpec:
 def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
     """The weights of a block under the names of a field, in single precision.
 
-    A layer scale becomes the field's `residual_scale` where it has one (`scaled`), and is otherwise multiplied into the
-    last projection of its component. What a field has no place for is left out.
+    A layer scale becomes the field's `residual_scale` if it has one (`scaled`), and is otherwise multiplied into the
+    last projection of its component. Parts that no field has are omitted.
     """
-    parts: dict[str, Tensor] = {}  # "q_proj.weight", "norm1.bias", ...; a fused qkv is taken apart
+    parts: dict[str, Tensor] = {}  # "q_proj.weight", "norm1.bias", ...; a fused qkv is split
     scales: dict[str, Tensor] = {}
     for name, parameter in block.named_parameters():
         part, leaf, value = part_of(name), name.rpartition(".")[2], parameter.detach().float()
@@ -119,7 +119,7 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
             parts |= {} if factor is None else {f"{scale}.residual_scale": factor}
         elif factor is not None and f"{last}.weight" in parts:
             _fold(parts, last, factor)
-        elif factor is not None:  # there is no matrix to take it, as in Hopfield's attention
+        elif factor is not None:  # there is no such matrix, as in Hopfield's attention
             parts[f"{scale}.residual_scale"] = factor
     named = (name.partition(".") for name in parts)
     return {
@@ -129,13 +129,13 @@ def weights_of(block: nn.Module, scaled: bool) -> dict[str, Tensor]:
 
 
 def _width(block: nn.Module) -> int | None:
-    """D: how many channels the first of its matrices reads; None where none is known."""
+    """D, the number of input channels of the first known matrix; None if there is none."""
     matrices = (weight for name, weight in block.named_parameters() if part_of(name) and weight.ndim == 2)
     return next((weight.shape[1] for weight in matrices), None)
 
 
 def part_of(name: str) -> str | None:
-    """Which part of a block a parameter belongs to."""
+    """The part of a block to which the parameter of this name belongs."""
     owner, _, leaf = name.rpartition(".")
     for part, (pattern, _) in PARTS.items():
         if leaf in (SCALES if part in LAST else ("weight", "bias")) and re.search(pattern, owner):
@@ -151,13 +151,13 @@ def _fold(parts: dict[str, Tensor], last: str, factor: Tensor) -> None:
 
 
 def _activation(block: nn.Module) -> tuple[str | None, str]:
-    """The name of a block's activation, told by its values, and its class; no class where none was found."""
+    """The name of a block's activation, found by its values, and its class; no class if there is no activation."""
     probe = torch.linspace(-4.0, 4.0, 33)
     for name, module in block.named_modules():
         if isinstance(module, nn.GELU | nn.ReLU | nn.SiLU) or ACTIVATION.search(name):
             try:
                 values = module(probe)
-            except (RuntimeError, TypeError):  # it is no function of one number, such as GLU
+            except (RuntimeError, TypeError):  # it does not act element by element, such as GLU
                 return None, type(module).__name__
             same = (key for key, make in ACTIVATIONS.items() if torch.allclose(make()(probe), values, atol=1e-5))
             return next(same, None), type(module).__name__

@@ -1,4 +1,4 @@
-"""The one description of a student: its equation, and the ViT that the equation was put into."""
+"""The configuration of a student: its equation, and the ViT that the equation was put into."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from odevit.surgery.vit_spec import VitSpec
 
 PIXEL_FIELDS = ("image_size", "num_channels", "image_mean", "image_std")
 TEACHERS_FIELDS = ("base", "base_config", "anatomy", "original_parameters", *PIXEL_FIELDS)
-"""What the teacher decides."""
+"""Settings that are always the teacher's."""
 INHERITED = ("mlp_ratio", "attention", "norm", "bias", "activation", "gated", "qk_norm", "rope_theta")
-"""What the teacher's blocks decide where nothing else was asked for."""
+"""Settings that are those of the teacher's blocks unless given."""
 
 
 class OdeStudentConfig(OdeConfig):
-    """Everything that defines the equation in the place of a teacher's blocks. None means: as the teacher has it.
+    """The equation in place of a teacher's blocks. None means: the teacher's value.
 
     Args:
-        steps: how many lead to T; None is one for each of the teacher's blocks.
+        steps: from 0 to T; None is one for each of the teacher's blocks.
         horizon: T, the length of the trajectory; None is the number of the teacher's blocks, so that one unit of time
             is one block.
-        hidden_size: width of the student's state; one that differs from the teacher's adds linear maps in and out.
-        mlp_ratio, attention, attention_options, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: likewise
-            the teacher's, as far as a field can have them.
-        vector_knots: a number, None, or "blocks": as many as the teacher has blocks, where that is more than `knots`.
-            `vector_blend` is of those, and means nothing without them.
+        hidden_size: width of the student's state; another one than the teacher's adds linear maps in and out.
+        mlp_ratio, attention, attention_options, norm, bias, activation, gated, qk_norm, rope_theta, norm_eps: also the
+            teacher's, if a field can have them.
+        vector_knots: a number, None, or "blocks": as many as the teacher has blocks, if that is more than `knots`.
+            `vector_blend` is for those.
         positions: whether learned positions are added to the patches of x(0): True, False, or "auto" for teachers
-            that get their positions inside attention where the field does not.
-        registers: learned tokens of the student's own, which its teacher does not have: they go through the equation
-            behind the teacher's tokens and are dropped when it ends. The paper's students have 10.
-        init: `average` (the field starts as means of the teacher's blocks, one for every knot of its weights; needs
-            equal shapes), `spectral` (every projection starts with spectral norm 1), or `auto`: `average` for a field
-            with knots whose shapes are the teacher's, else `spectral`. `inherit` does so for a field without knots too,
-            which then starts far from its teacher and has to learn each layer by itself first.
-        base, base_config, anatomy, original_parameters: the ViT that was operated on, filled in by `get_ode_model`:
-            its library, class and arguments, its own configuration, where its blocks stood, and its size.
-        image_size, num_channels, image_mean, image_std: of the images it takes, filled in likewise.
+            whose attention adds positions where that of the field does not.
+        registers: learned tokens that only the student has, appended to the teacher's tokens and dropped at T. The
+            paper's students have 10.
+        init: `average` (the field starts as means of the teacher's blocks, one for every knot; needs equal shapes),
+            `spectral` (every projection starts with spectral norm 1), or `auto`: `average` for a field with knots whose
+            shapes are the teacher's, else `spectral`. `inherit` is `average`, if possible, for a field without knots
+            too; it then starts far from its teacher and has to learn each layer by itself first.
+        base, base_config, anatomy, original_parameters: the original ViT, filled in by `get_ode_model`: its library,
+            class and arguments, its own configuration, its `VitSpec`, and its size.
+        image_size, num_channels, image_mean, image_std: of the images it takes, filled in as well.
 
     The other arguments of the equation are those of `EquationConfig`.
     """
@@ -115,13 +115,11 @@ class OdeStudentConfig(OdeConfig):
 
     @classmethod
     def equation_fields(cls) -> dict[str, Any]:
-        """What can be asked of a student, with the defaults: everything but what the teacher decides."""
+        """The settings that can be given, with their defaults: all but those that are always the teacher's."""
         return {name: getattr(cls, name) for name in cls.own_fields() if name not in TEACHERS_FIELDS}
 
     def changed(self, **overrides: Any) -> OdeStudentConfig:
         """The same configuration with some values replaced; unknown names are refused with the nearest known one."""
-        if not overrides:
-            return self
         unknown = [unknown_name("key", name, self.own_fields()) for name in overrides if name not in self.own_fields()]
         if unknown:
             raise ConfigError("OdeStudentConfig", unknown)
@@ -135,17 +133,17 @@ class OdeStudentConfig(OdeConfig):
         base_config: PreTrainedConfig | None,
         statistics: PixelStatistics | None,
     ) -> OdeStudentConfig:
-        """The configuration for a ViT: its shapes, how to build it, its size, its classes and its pixels."""
+        """The configuration for a ViT, every None replaced by the value of that ViT."""
         heads = self.num_attention_heads or vit_spec.heads
         if heads is None:
             raise ConfigError(
                 "OdeStudentConfig",
-                ["the teacher does not say how many attention heads it has; pass num_attention_heads=..."],
+                ["the number of the teacher's attention heads was not found; pass num_attention_heads=..."],
             )
-        blocks, steps = self._of_blocks(vit, vit_spec, heads), self.steps or vit_spec.blocks
-        placed = vit_spec.rotary and not blocks["rope_theta"]
+        block, steps = self._of_block(vit, vit_spec, heads), self.steps or vit_spec.blocks
         vectors = self._vector_knots(vit_spec.blocks, steps)
-        values: dict[str, Any] = blocks | {
+        needs_positions = vit_spec.rotary and not block["rope_theta"]
+        values: dict[str, Any] = block | {
             "steps": steps,
             "vector_knots": vectors,
             "vector_blend": None if vectors is None else self.vector_blend,
@@ -153,7 +151,7 @@ class OdeStudentConfig(OdeConfig):
             "hidden_size": self.hidden_size or vit_spec.width,
             "num_attention_heads": heads,
             "norm_eps": self.norm_eps or vit_spec.eps or 1e-6,
-            "positions": placed if self.positions == "auto" else self.positions,
+            "positions": needs_positions if self.positions == "auto" else self.positions,
             "base": base,
             "base_config": base_config,
             "anatomy": {**asdict(vit_spec), "size": list(vit_spec.size)},
@@ -172,38 +170,37 @@ class OdeStudentConfig(OdeConfig):
                 config.label2id = {name: number for number, name in config.id2label.items()}
         return config
 
-    def _of_blocks(self, vit: nn.Module, vit_spec: VitSpec, heads: int) -> dict[str, Any]:
-        """What a block of the teacher decides where nothing else was asked for."""
+    def _of_block(self, vit: nn.Module, vit_spec: VitSpec, heads: int) -> dict[str, Any]:
+        """The settings of the teacher's blocks, except for those that are given."""
         block = vit_spec.locator.blocks(vit)[0]
-        theirs = block_spec(block)
-        attention, options = self.attention or theirs.attention, self.attention_options
-        if options is None and attention == theirs.attention and isinstance(block, VectorField):
+        spec = block_spec(block)
+        attention, options = self.attention or spec.attention, self.attention_options
+        if options is None and attention == spec.attention and isinstance(block, VectorField):
             options = getattr(getattr(vit, "config", None), "attention_options", None)
-        able = attention in ATTENTIONS and ATTENTIONS[attention].supports_rotary
-        turns = able and (self.hidden_size or vit_spec.width) % (4 * heads) == 0
-        traits: dict[str, Any] = {
+        supports_rotary = attention in ATTENTIONS and ATTENTIONS[attention].supports_rotary
+        rotary = supports_rotary and (self.hidden_size or vit_spec.width) % (4 * heads) == 0
+        values: dict[str, Any] = {
             "attention": attention,
             "attention_options": options,
-            "mlp_ratio": theirs.mlp_ratio or 4.0,
-            "norm": theirs.norm or "layer",
-            "bias": theirs.bias,
-            "activation": theirs.activation or "gelu",
-            "gated": theirs.gated,
-            "qk_norm": able and theirs.qk_norm,
-            "rope_theta": (turns and vit_spec.theta) or 0.0,
+            "mlp_ratio": spec.mlp_ratio or 4.0,
+            "norm": spec.norm or "layer",
+            "bias": spec.bias,
+            "activation": spec.activation or "gelu",
+            "gated": spec.gated,
+            "qk_norm": supports_rotary and spec.qk_norm,
+            "rope_theta": (rotary and vit_spec.theta) or 0.0,
         }
-        return traits | {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
+        return values | {name: value for name in INHERITED if (value := getattr(self, name)) is not None}
 
     def _vector_knots(self, blocks: int, steps: int) -> int | None:
-        """How many knots the vectors have; more knots than the teacher has blocks are refused."""
+        """The number of knots of the vectors; more knots than the teacher has blocks are refused."""
         vectors = self.vector_knots
         if vectors == "blocks":
             most = min(blocks, steps)
             vectors = most if most > self.knots and self.rank is None else None
-        many = {"knots": self.knots, "vector_knots": vectors}
         problems = [
             f"{name}={count}, but the teacher has {blocks} blocks; expected no more knots than blocks"
-            for name, count in many.items()
+            for name, count in {"knots": self.knots, "vector_knots": vectors}.items()
             if isinstance(count, int) and count > blocks
         ]
         if problems:

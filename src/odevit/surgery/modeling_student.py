@@ -1,4 +1,4 @@
-"""image -> embed -> x(0) -> equation -> x(T) -> norm, head -> answer: a ViT whose blocks became an equation."""
+"""image -> embed -> x(0) -> equation -> x(T) -> norm, head -> logits: a ViT with an equation in place of its blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MASKS = ("attention_mask", "attn_mask", "head_mask", "is_causal")
 
 
 class OdeStudent(OdePreTrainedModel, ImageModel):
-    """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> answer.
+    """image -> embed -> x(0) -> dx/dt = f(x) -> x(T) -> norm, head -> logits.
 
     A copy of a ViT in which one equation replaces the list of blocks. Only the equation is trained: everything else is
     the original's, frozen, and stays in evaluation mode. Made by `get_ode_model`, saved and loaded like every model.
