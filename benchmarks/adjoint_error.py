@@ -40,7 +40,7 @@ class Counted:
         self.calls += 1
 
     def take(self) -> int:
-        """Evaluations since it was last asked."""
+        """Evaluations since the last call."""
         calls, self.calls = self.calls, 0
         return calls // self.of_each
 
@@ -59,17 +59,17 @@ def gradient(
 
 
 def main(out: str, name: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 16)), resolve_device("auto")
+    given = dict(option.split("=", 1) for option in options)
+    images, device = int(given.get("images", 16)), resolve_device("auto")
     model = load(name).to(device).double().eval()
     batches = evaluation_batches(
-        load_run_data(name, data, model, asked.get("cache")), "test", images, limit=images, device=device
+        load_run_data(name, data, model, given.get("cache")), "test", images, limit=images, device=device
     )
     batch = {key: value.double() if value.is_floating_point() else value for key, value in next(iter(batches)).items()}
     counted = Counted(model)
     exact, _, _ = gradient(model, batch, counted, EXACT, adjoint=False)
     rows = []
-    for tolerance in map(float, asked.get("tolerances", "1e-1,1e-2,1e-3,1e-4").split(",")):
+    for tolerance in map(float, given.get("tolerances", "1e-1,1e-2,1e-3,1e-4").split(",")):
         row: dict[str, Any] = {"tolerance": tolerance}
         for kind, adjoint in (("steps", False), ("adjoint", True)):
             found, there, back = gradient(model, batch, counted, tolerance, adjoint)

@@ -40,7 +40,7 @@ def answers(model: Any, batches: Any, solver_config: SolverConfig) -> tuple[Tens
     """Logits after every step [step, image, label], and labels."""
     logits, labels = [], []
     for batch in batches:
-        solution = model(batch["pixel_values"], solver_config=solver_config, save="all", return_dict=True).trajectory
+        solution = model.follow(model.embed(batch["pixel_values"]), solver_config, save="all")
         logits.append(torch.stack([model.readout(state) for state in solution.states]).cpu())
         labels.append(batch["labels"].cpu())
     return torch.cat(logits, dim=1), torch.cat(labels)

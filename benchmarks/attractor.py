@@ -67,11 +67,11 @@ def equilibria(model: ImageModel, batches: Any) -> dict[str, Any]:
         pixels, labels = batch["pixel_values"], batch["labels"]
         images += len(labels)
         for name, solver_config in ways.items():
-            far = model(pixels, solver_config=solver_config.stretched(FAR), return_dict=True).logits.argmax(-1)
+            far = model(pixels, solver_config=solver_config.stretched(FAR), on_failure="ignore").logits.argmax(-1)
             output = model(pixels, solver_config=solver_config, depth="equilibrium", on_failure="ignore")
-            logits, solution = output.logits, output.trajectory
+            solution = output.trajectory
             assert solution.evaluations is not None  # an equilibrium counts them for every image
-            answer = logits.argmax(-1)
+            answer = output.logits.argmax(-1)
             counts = ((answer == far).sum(), (answer == labels).sum(), solution.evaluations.sum())
             totals[name] = [total + count.item() for total, count in zip(totals[name], counts, strict=True)]
     keys = ("agreement_with_long_horizon", "top1", "nfe")

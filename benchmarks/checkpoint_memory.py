@@ -16,7 +16,10 @@ from odevit.train.record import versions
 
 
 def main() -> None:
-    own, report = checkpointing.BRANCHING, {"versions": versions(), "own": checkpointing.BRANCHING, "bytes": {}, "growth": {}}
+    own, report = (
+        checkpointing.BRANCHING,
+        {"versions": versions(), "own": checkpointing.BRANCHING, "bytes": {}, "growth": {}},
+    )
     for branching in (2, own, 8, 64):
         checkpointing.BRANCHING = branching
         few, many = (peak_of_training_step(steps, checkpoint=True) for steps in (8, 64))

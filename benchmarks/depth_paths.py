@@ -90,9 +90,8 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
         states = torch.stack(states_of(model, pixels)).flatten(2)
         beyond = states[-1:]
         if model.depth.has_trajectory and model.solver_config.is_fixed:
-            further = model(
-                pixels, solver_config=model.solver_config.stretched(FURTHER), save="all", return_dict=True
-            ).trajectory.states
+            longer = model.solver_config.stretched(FURTHER)
+            further = model.follow(model.embed(pixels), longer, save="all").states
             beyond = torch.stack(further[model.solver_config.steps :]).flatten(2)
     points = states.flatten(0, 1)
     middle = points.mean(dim=0)
@@ -101,9 +100,9 @@ def paths_of(run: Path) -> tuple[Tensor, Tensor]:
 
 
 def states_of(model, pixels: Tensor) -> list[Tensor]:
-    """Every state that the depth keeps; for one that keeps none, those at which its attention was asked."""
+    """Every state that the depth keeps; for one that keeps none, the inputs of its attention."""
     try:
-        solution = model(pixels, save="all", return_dict=True).trajectory
+        solution = model.follow(model.embed(pixels), save="all")
         if len(solution.states) > 2:
             return list(solution.states)
     except ValueError:
@@ -111,7 +110,7 @@ def states_of(model, pixels: Tensor) -> list[Tensor]:
     seen: list[Tensor] = []
     branches = [module for module in model.modules() if isinstance(module, Branch)][::2]
     hooks = [branch.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) for branch in branches]
-    solution = model(pixels, return_dict=True).trajectory
+    solution = model.follow(model.embed(pixels))
     for hook in hooks:
         hook.remove()
     return [*(state for state in seen if state.shape == solution.state.shape), solution.state]

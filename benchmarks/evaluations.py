@@ -36,25 +36,25 @@ def curves(model: Any, distilled: Any, held_out: Any) -> dict[str, list[tuple[So
     """What to measure, by the name of the curve: solver settings, a stop, and a model."""
     own = model.solver_config
     one, *others = HIGHER[model.field.dynamics(model.embed(held_out[:1])).leak > 0]
-    asked: dict[str, list[tuple[SolverConfig, str | None, Any]]] = {
+    requested: dict[str, list[tuple[SolverConfig, str | None, Any]]] = {
         f"plain, {own.name}": [(own.replace(steps=n), None, model) for n in STEPS],
     }
     for name in (one, *others):
         method: Any = make_solver(name)
         assert isinstance(method, FixedStepSolver)
         counts = [(n - method.restart) // method.evaluations(2) for n in STEPS]
-        asked[name] = [(own.replace(name, n), None, model) for n in dict.fromkeys(counts) if n]
+        requested[name] = [(own.replace(name, n), None, model) for n in dict.fromkeys(counts) if n]
     fitted = [own.replace(steps=n, grid=fit_grid(model, held_out, own.replace(steps=n)).grid) for n in FITTED]
-    asked["plain, fitted grid"] = [(solver_config, None, model) for solver_config in fitted]
-    asked["each image stops (KL)"] = [(own, stop, model) for stop in STOPS]
+    requested["plain, fitted grid"] = [(solver_config, None, model) for solver_config in fitted]
+    requested["each image stops (KL)"] = [(own, stop, model) for stop in STOPS]
     if distilled is not None:
-        asked["distilled"] = [(own.replace(steps=n), None, distilled) for n in STEPS]
-    return asked
+        requested["distilled"] = [(own.replace(steps=n), None, distilled) for n in STEPS]
+    return requested
 
 
-def measure(asked: Iterable[tuple[SolverConfig, str | None, Any]], batches: Any) -> list[dict[str, Any]]:
+def measure(requested: Iterable[tuple[SolverConfig, str | None, Any]], batches: Any) -> list[dict[str, Any]]:
     rows = []
-    for solver_config, stop, model in asked:
+    for solver_config, stop, model in requested:
         score = evaluate_batches(model, batches, solver_config=solver_config, stop=stop)
         row = {**solver_config.to_dict(), "nfe": score.nfe, "top1": score.top1, "images": score.images}
         rows.append(row if stop is None else {**row, "stop": stop})
@@ -84,8 +84,8 @@ def main() -> None:
     data = load_run_data(name, options.get("data"), model)
     held_out = next(iter(evaluation_batches(data, "validation", 256, limit=256, device=place)))["pixel_values"]
     batches = evaluation_batches(data, "test", 256, limit=limit, device=place)
-    asked = curves(model, distilled, held_out)
-    measured = {name: measure(rows, batches) for name, rows in asked.items()}
+    requested = curves(model, distilled, held_out)
+    measured = {name: measure(rows, batches) for name, rows in requested.items()}
     images = next(iter(measured.values()))[0]["images"]
     report = {
         "command": "python -m benchmarks.evaluations " + " ".join(Path(word).name for word in sys.argv[1:]),

@@ -60,7 +60,7 @@ def integrated(browser: Browser, address: str) -> list[float]:
     trips = []
     page.locator("[data-key=steps]").focus()
     for n in range(INTEGRATIONS):
-        # 13 and 12 in turn: as much work as the model's own way.
+        # 13 and 12 in turn: as much work as the model's own steps.
         page.keyboard.press("ArrowLeft" if n % 2 else "ArrowRight")
         expect(page.locator(".xp-nfe")).to_have_text("12" if n % 2 else "13", timeout=60_000)
         trips.append(float(page.locator(".xp-side").get_attribute("data-round-trip") or "nan"))

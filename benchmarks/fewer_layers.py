@@ -49,21 +49,21 @@ def like_output(made: Any, state: Tensor) -> Any:
 
 @torch.no_grad()
 def main(out: str, teacher: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
+    settings = dict(option.split("=", 1) for option in options)
     device = resolve_device("auto")
     vit = load(teacher).float().to(device).eval()
     if not isinstance(vit, ViTWrapper):
         sys.exit(f"{teacher} is a model of continuous depth; expected a ViT with blocks to remove")
     blocks = inspect_vit(vit.model).locator.blocks(vit.model)
-    read = load_run_data(teacher, data, vit, asked.get("cache"))
+    read = load_run_data(teacher, data, vit, settings.get("cache"))
     size = 500 if device.type == "cuda" else 50
-    batches = evaluation_batches(read, "test", size, limit=int(asked.get("images", 10_000)), device=device)
+    batches = evaluation_batches(read, "test", size, limit=int(settings.get("images", 10_000)), device=device)
 
     def answers() -> Tensor:
-        return torch.cat([vit(batch["pixel_values"], return_dict=True).logits.argmax(-1) for batch in batches])
+        return torch.cat([vit(batch["pixel_values"]).logits.argmax(-1) for batch in batches])
 
     labels, whole = torch.cat([batch["labels"] for batch in batches]), answers()
-    counts = [int(count) for count in asked.get("keep", "1,2,4,6,8,12").split(",")]
+    counts = [int(count) for count in settings.get("keep", "1,2,4,6,8,12").split(",")]
     rows = []
     for count in (count for count in counts if count <= len(blocks)):
         kept = spread(len(blocks), count)

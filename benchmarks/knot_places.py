@@ -90,10 +90,10 @@ def train_first_phase(
 
 
 def main(out: str, source: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    knots, updates, images = (int(asked.get(*pair)) for pair in (("knots", "4"), ("updates", "80"), ("images", "16")))
+    given = dict(option.split("=", 1) for option in options)
+    knots, updates, images = (int(given.get(*pair)) for pair in (("knots", "4"), ("updates", "80"), ("images", "16")))
     words = [f"teacher={source}", f"data={data}", f"knots={knots}"]
-    words += [f"cache={asked['cache']}"] if "cache" in asked else []
+    words += [f"cache={given['cache']}"] if "cache" in given else []
     recipe, teacher = compose_distillation(words), Teacher(source).float().to(resolve_device("auto"))
     read = teacher.normalize(read_data(recipe, teacher.input_format))
     first = next(iter(evaluation_batches(read, "train", 64, device=resolve_device("auto"))))["pixel_values"]

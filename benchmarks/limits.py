@@ -25,10 +25,10 @@ SOLVERS = ("rk4", "midpoint", "heun", "euler")
 
 
 def main(out: str, model: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 16)), resolve_device("auto")
+    given = dict(option.split("=", 1) for option in options)
+    images, device = int(given.get("images", 16)), resolve_device("auto")
     student = load(model).to(device)
-    read = load_run_data(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, given.get("cache"))
     batch = next(iter(evaluation_batches(read, "test", images, limit=images, device=device)))
     with frozen(student):
         limits = measure_limits_along_path(student.field, student.embed(batch["pixel_values"]), student.solver_config)

@@ -448,8 +448,8 @@ def student_speed_table() -> str:
 
 def any_way_table() -> str:
     """Students with other solver settings: points lost, and the share of predictions that change."""
-    asked = {name: read(name, "any_way-gpu.json") for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3])}
-    reports = list(asked.values())
+    by_name = {name: read(name, "any_way-gpu.json") for name in (*reversed(PUBLISHED[:3]), PUBLISHED[3])}
+    reports = list(by_name.values())
     own = reports[0]["ways"][0]
     rows = []
     for numbers in zip(*(report["ways"] for report in reports), strict=True):
@@ -464,7 +464,7 @@ def any_way_table() -> str:
         rows.append(
             [f"{solver_config['solver']}, {solver_config['steps']} steps{far}", f"{solver_config['nfe']:g}", *cells]
         )
-    head = ["solver settings", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in asked)]
+    head = ["solver settings", "NFE", *(f"`{name.removeprefix('distill-dinov2s-')}`" for name in by_name)]
     return table(head, rows) + f"\n\nThe first {own['images']:,} test images, {device(reports[0])}."
 
 
@@ -558,14 +558,14 @@ def blends_table() -> str:
 
 def unseen_table() -> str:
     """Agreement on training, held-out and test images."""
-    asked = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
+    by_name = {n: read(n, "unseen-cpu.json") for n in STUDENTS if (ROOT / "records" / n / "unseen-cpu.json").exists()}
     rows = []
-    for name, report in asked.items():
+    for name, report in by_name.items():
         splits = [report["splits"][split] for split in ("train", "validation", "test")]
         agreed = [f"{part['agreement']:.1%} ± {100 * part['error']:.1f}" for part in splits]
         errors = [f"{splits[-1][part]:.2f}" if part in splits[-1] else "-" for part in ("path", "pooled")]
         rows.append([f"`{name.removeprefix('distill-dinov2s-')}`", *agreed, *errors])
-    first = next(iter(asked.values()))
+    first = next(iter(by_name.values()))
     note = f"The first {first['splits']['test']['images']:,} images of each split, {device(first)}. -: not measured."
     errors_of = ["error of the states", "of the input of the head"]
     head = [

@@ -155,16 +155,16 @@ def last_update(run: Path) -> int:
 
 
 def main(folder: str, teacher: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    seconds, images = float(asked.pop("seconds")), int(asked.pop("images", 10_000))
+    given = dict(option.split("=", 1) for option in options)
+    seconds, images = float(given.pop("seconds")), int(given.pop("images", 10_000))
     knots, seeds = (
-        [int(n) for n in asked.pop(key, more).split(",")] for key, more in (("knots", "1,2,4"), ("seeds", "0"))
+        [int(n) for n in given.pop(key, more).split(",")] for key, more in (("knots", "1,2,4"), ("seeds", "0"))
     )
-    processes = int(asked.pop("processes", 1))
-    rows = [name for name in asked.pop("rows", ",".join(names(knots))).split(",") if name]
-    terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **asked}
+    processes = int(given.pop("processes", 1))
+    rows = [name for name in given.pop("rows", ",".join(names(knots))).split(",") if name]
+    terms = {"teacher": teacher, "data": data, "train.seconds": seconds, **given}
     train_missing(Path(folder), rows, seeds, terms, processes)
-    found = list(measure_runs(Path(folder), teacher, data, images, asked.get("cache")))
+    found = list(measure_runs(Path(folder), teacher, data, images, given.get("cache")))
     report = {
         "command": f"python -m benchmarks.same_time FOLDER TEACHER DATA {' '.join(options)}",
         "seconds": seconds,

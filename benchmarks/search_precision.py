@@ -27,15 +27,15 @@ from odevit.train.splits import evaluation_batches
 
 @torch.no_grad()
 def main(out: str, run: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
+    given = dict(option.split("=", 1) for option in options)
     _, _, *words = shlex.split(json.loads((Path(run) / "record.json").read_text())["command"])
-    words += [f"data.source={data}", f"cache={asked.get('cache', 'null')}", f"out={run}", "device=auto"]
+    words += [f"data.source={data}", f"cache={given.get('cache', 'null')}", f"out={run}", "device=auto"]
     task = finished(compose_recipe(words))
     model, device = task.network, task.process.device
     depth = model.depth
     if not isinstance(depth, EquilibriumDepth):
         sys.exit(f"{run} has depth {type(depth).__name__}; expected a deep equilibrium")
-    images = int(asked.get("images", 256))
+    images = int(given.get("images", 256))
     (batch,) = evaluation_batches(task.data, "test", images, limit=images, device=device)
     # Without what `only_inside` and `no_grad` put around it, a search computes in the precision that holds outside.
     SEARCHES.register("all mixed")(SEARCHES[depth.search].__wrapped__.__wrapped__)
@@ -44,7 +44,7 @@ def main(out: str, run: str, data: str, *options: str) -> None:
     def found(search: str, mixed: bool) -> Solution:
         depth.search = search
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
-            return model(batch["pixel_values"], return_dict=True).trajectory
+            return model.follow(model.embed(batch["pixel_values"]))
 
     ways = {
         "single precision": found(ours, mixed=False),

@@ -51,7 +51,7 @@ def settings_of(own: SolverConfig, which: str = "all") -> list[SolverConfig]:
     beyond = [own.replace(solver).stretched(stretch) for solver in STRETCHED for stretch in STRETCHES]
     if which == "few":
         to_horizon = [own.replace(solver, min(counts)) for solver, counts in STEPS.items()] + [
-            own.replace(steps=max(STEPS[own.name]))
+            own.replace(steps=max(STEPS.get(own.name, (4 * own.steps,))))
         ]
         beyond = [own.stretched(2), own.stretched(8)]
     return list(dict.fromkeys([own, *to_horizon, *beyond]))
@@ -65,15 +65,15 @@ def numbers(outcome: Outcome, own: Outcome) -> dict[str, Any]:
 
 
 def main(out: str, model: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    images, split = int(asked.get("images", 10_000)), asked.get("split", "test")
+    given = dict(option.split("=", 1) for option in options)
+    images, split = int(given.get("images", 10_000)), given.get("split", "test")
     device = resolve_device("auto")
     student = load(model).to(device)
-    read = load_run_data(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, given.get("cache"))
     size = 500 if device.type == "cuda" else 50
     batches = evaluation_batches(read, split, size, limit=images, device=device)
     with frozen(student):
-        own, *others = sweep(student, batches, settings_of(student.solver_config, asked.get("settings", "all")))
+        own, *others = sweep(student, batches, settings_of(student.solver_config, given.get("settings", "all")))
     rows = [numbers(outcome, own) for outcome in (own, *others)]
     report: dict[str, Any] = {"model": Path(model).name, "data": read.name, "split": split, "images": own.images}
     report |= {"device": device_name(device), "versions": versions()}

@@ -28,8 +28,8 @@ from odevit.train.splits import resolve_device
 
 @torch.no_grad()
 def main(out: str, source: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    knots, images = [int(n) for n in asked.get("knots", "1,2,4").split(",")], int(asked.get("images", 16))
+    given = dict(option.split("=", 1) for option in options)
+    knots, images = [int(n) for n in given.get("knots", "1,2,4").split(",")], int(given.get("images", 16))
     device, teacher = resolve_device("auto"), Teacher(source)
     models: dict[str, ImageModel] = {"teacher": load(source)}
     for name in names(knots):
@@ -43,7 +43,7 @@ def main(out: str, source: str, *options: str) -> None:
         {
             "name": name,
             "params": sum(p.numel() for p in model.parameters()),
-            "nfe": model(pixels, return_dict=True).trajectory.stats.nfe,
+            "nfe": model(pixels).stats.nfe,
             "milliseconds": times[name],
             "relative": times[name] / times["teacher"],
         }

@@ -42,7 +42,7 @@ def compare_with_teacher(student: OdeStudent, teacher: Teacher, batches: Any) ->
     for batch in batches:
         pixels, labels = batch["pixel_values"], batch["labels"]
         parts = network(pixels).parts
-        ours, theirs = (model(pixels, return_dict=True).logits.argmax(-1) for model in (student, teacher))
+        ours, theirs = (model(pixels).logits.argmax(-1) for model in (student, teacher))
         means = [*((a == b).float().mean() for a, b in ((ours, theirs), (ours, labels), (theirs, labels)))]
         means += [parts[name] for name in ("logits", "path", "pooled")]
         totals += len(labels) * torch.stack([mean.double().cpu() for mean in means])
@@ -54,13 +54,13 @@ def compare_with_teacher(student: OdeStudent, teacher: Teacher, batches: Any) ->
 
 
 def main(out: str, model: str, teacher: str, data: str, *options: str) -> None:
-    asked = dict(option.split("=", 1) for option in options)
-    images, device = int(asked.get("images", 1000)), resolve_device("auto")
+    given = dict(option.split("=", 1) for option in options)
+    images, device = int(given.get("images", 1000)), resolve_device("auto")
     student, original = load(model), Teacher(teacher).float().to(device)
     if not isinstance(student, OdeStudent):
         sys.exit(f"{model} is no student; expected the folder of one")
     student.to(device)
-    read = load_run_data(model, data, student, asked.get("cache"))
+    read = load_run_data(model, data, student, given.get("cache"))
     size = 500 if device.type == "cuda" else 50
     rows = {
         split: compare_with_teacher(
