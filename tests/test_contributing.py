@@ -22,6 +22,7 @@ from odevit.solvers.penalties import PENALTIES
 from tests.core import test_registry
 from tests.problems import PROBLEMS
 from tests.solvers import test_order
+from tests.test_imports import ORDER
 from tests.tiny import tiny_images, tiny_model
 
 ROOT = Path(__file__).parents[1]
@@ -220,3 +221,8 @@ def test_map_lists_every_folder():
     drawn = set(re.findall(r"^\| `(\w+)/` \|", TEXT, flags=re.M))
     package = ROOT / "src/odevit"
     assert drawn == {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+def test_order_of_imports_is_the_one_that_is_checked():
+    (block,) = re.findall(r"^    (errors, registry.*?)\n\n", TEXT, flags=re.S | re.M)
+    assert [{*re.split(r",\s*", part.strip())} for part in block.split("->")] == ORDER[:-1]
