@@ -20,9 +20,9 @@ from odevit.distill.phase import Phase, PhaseObjective, evaluation_configs, make
 from odevit.distill.teacher import Teacher
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
-from odevit.train.callbacks import read_metrics
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import TrainRecipe
+from odevit.train.record import read_metrics
 from odevit.train.runner import make_trainer, run
 from odevit.train.trainer import OdeViTTrainer
 from tests.tiny import tiny_images, tiny_model
@@ -173,7 +173,7 @@ def test_each_phase_has_its_share_solvers_loss_and_rates(vit, tmp_path, monkeypa
         rates = [group["lr"] for group in self.optimizer.param_groups]
         goal = model.objective
         weights = goal.cls, goal.others, goal.pooled, goal.logits
-        seen.append((self.part.name, model.teacher_forcing, goal.scale, weights, self._way(), max(rates)))
+        seen.append((self.phase.name, model.teacher_forcing, goal.scale, weights, self._solver_config(), max(rates)))
         return ordinary(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(OdeViTTrainer, "compute_loss", watched)
@@ -334,7 +334,7 @@ def test_build_refuses_teachers_with_nan_weights_or_states(vit, tmp_path):
         ),
         (
             {"phases.rollout.solver_configs": "[rk4:0x]"},
-            "phases.rollout.solver_configs: 'rk4:0x' goes nowhere; expected at least one step",
+            "phases.rollout.solver_configs: 'rk4:0x' has no steps; expected at least one step",
         ),
         (
             {"phases.rollout.objective.scale": "size"},
@@ -370,7 +370,7 @@ def test_build_with_a_given_teacher_has_phases_its_shapes_and_knots(vit, tmp_pat
     config = task.student.config
     assert (config.knots, config.steps, config.horizon, config.mlp_ratio, config.bias) == (2, 3, 3.0, 2.0, True)
     assert (config.fade, config.leak, config.num_attention_heads) == (0.1, 0.0, 2)
-    assert [part.name for part in task.parts] == ["layerwise", "rollout", "random_solver"]
+    assert [part.name for part in task.schedule] == ["layerwise", "rollout", "random_solver"]
     assert task.alignment.shares == pytest.approx((1 / 3,) * 3)
     # The last knot is a mean of the teacher's last blocks, and not a random start.
     theirs = task.teacher.vit_spec.locator.blocks(task.teacher.model)[2].state_dict()
@@ -474,7 +474,7 @@ def test_captured_graphs_replay_the_computed_losses(vit, tmp_path):
     trainer.capture_all()
     assert len(trainer.captured.graphs) == 1 + 1 + 7, "forced, the walk, and every way of any_way"
     batch = next(iter(task.batches))
-    for part in task.parts:
+    for part in task.schedule:
         task.before_step(0.0, part)
         for solver_config in part.sampler.configs:
             replayed = trainer.captured(batch, solver_config, part.kind).item()

@@ -26,9 +26,9 @@ from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.surgery import surgery
 from odevit.surgery import vit_spec as vit_spec
-from odevit.train.callbacks import read_metrics
 from odevit.train.compose import compose_recipe
 from odevit.train.folder import RunFolder
+from odevit.train.record import read_metrics
 from odevit.train.runner import run
 from odevit.train.splits import evaluation_batches, load_run_data, read_data
 from odevit.train.trainer import OdeViTTrainer
@@ -349,7 +349,7 @@ def test_head_first_warms_up_the_body_in_the_second_phase(vit, tmp_path, monkeyp
 
     def watched(self, *args):
         body = {name: weight.clone() for name, weight in self.network.named_parameters() if "classifier" not in name}
-        seen.append((self.part.name, max(group["lr"] for group in self.optimizer.param_groups), body))
+        seen.append((self.phase.name, max(group["lr"] for group in self.optimizer.param_groups), body))
         return ordinary(self, *args)
 
     monkeypatch.setattr(OdeViTTrainer, "training_step", watched)

@@ -16,14 +16,15 @@ from transformers import pipeline
 from odevit import OdeViTForImageClassification, load
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
-from odevit.train.callbacks import DivergedError, read_metrics
 from odevit.train.classifier import ClassifierTask, train_recipe
 from odevit.train.compose import compose_recipe
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import COMPLETE, LEGACY, RunFolder, last_complete
 from odevit.train.recipe import Recipe
+from odevit.train.record import read_metrics
 from odevit.train.runner import make_trainer
 from odevit.train.splits import evaluation_batches, load_run_data
+from odevit.train.trainer import DivergedError
 from tests.train.start import begin, finish, together, words
 
 # Dropout, drawn integrations and averaging on, so that everything random has to be resumed too.

@@ -9,8 +9,7 @@ from transformers import get_cosine_with_hard_restarts_schedule_with_warmup
 
 from odevit.core.solver_config import SolverConfig
 from odevit.train.optimisers import CombinedOptimizer, Muon
-from odevit.train.schedule import Schedule, SchedulePhase
-from odevit.train.solver_sampling import ListSampler, parse_solver_config
+from odevit.train.schedule import ListSampler, Schedule, SchedulePhase, parse_solver_config
 
 OWN = SolverConfig("lie_trotter", 12, 12.0)
 PARTS = [
@@ -29,7 +28,7 @@ def run(schedule, updates):
     """The part and the rates of Muon and AdamW of every update."""
     seen = []
     for _ in range(updates):
-        seen.append((schedule.part.name, *(group["lr"] for group in schedule.optimizer.param_groups)))
+        seen.append((schedule.phase.name, *(group["lr"] for group in schedule.optimizer.param_groups)))
         schedule.optimizer.step()
         schedule.step()
     return seen
@@ -97,14 +96,14 @@ def test_seconds_are_those_of_all_attempts():
     now[0] += 20.0
     first.optimizer.step()
     first.step()
-    assert (first.progress, first.part.name) == (0.4, "rollout")
+    assert (first.progress, first.phase.name) == (0.4, "rollout")
     now[0] += 1000.0  # another process, on another day
     second = Schedule(optimiser(), PARTS, 10**9, seconds=50.0, clock=lambda: now[0])
     second.load_state_dict(first.state_dict())
     now[0] += 10.0
     second.optimizer.step()
     second.step()
-    assert (second.elapsed, second.progress, second.part.name) == (30.0, 0.6, "any")
+    assert (second.elapsed, second.progress, second.phase.name) == (30.0, 0.6, "any")
     now[0] += 90.0
     second.step()
     assert second.progress == 1.0
@@ -131,10 +130,10 @@ def test_a_way_in_words(text, solver_config):
     [
         ("rk5:12", "unknown solver 'rk5'; .* Did you mean 'rk4'"),
         ("dopri5:12", "unknown solver 'dopri5'"),
-        ("rk4", "'rk4' is no way; expected SOLVER:STEPS"),
-        ("rk4:0", "is no way"),
-        ("rk4:1.5", "is no way"),
-        ("rk4:12:1:1", "is no way"),
+        ("rk4", "'rk4' names no solver and steps; expected SOLVER:STEPS"),
+        ("rk4:0", "names no solver and steps"),
+        ("rk4:1.5", "names no solver and steps"),
+        ("rk4:12:1:1", "names no solver and steps"),
         ("rk4:12:0.5", "ends before the model's own horizon"),
     ],
 )

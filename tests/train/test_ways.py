@@ -13,7 +13,7 @@ from odevit.errors import ConfigError
 from odevit.train.classifier import ClassifierTask
 from odevit.train.compose import compose_recipe
 from odevit.train.recipe import Recipe, TrainRecipe
-from odevit.train.solver_sampling import SolverSampler
+from odevit.train.schedule import SolverSampler
 
 OWN = SolverConfig("lie_trotter", 8, 1.0)
 RECORDED = json.loads((Path(__file__).parent / "draws.json").read_text())
@@ -25,7 +25,7 @@ def test_a_recipe_draws_what_it_drew_when_its_records_were_made(drawn):
     compose, task = (compose_distillation, DistillTask) if drawn["distill"] else (compose_recipe, ClassifierTask)
     task = task(compose(drawn["words"]))
     task.batches = range(drawn["batches"])
-    sampler = task.make_sampler(SolverConfig(*drawn["own"]), hold=drawn["distill"])
+    sampler = task._make_sampler(SolverConfig(*drawn["own"]), hold=drawn["distill"])
     ways = [sampler.draw(drawn["first"] + n) for n in range(len(drawn["ways"]))]
     assert [f"{solver_config.name}:{solver_config.steps}:{solver_config.horizon:g}" for solver_config in ways] == drawn[
         "ways"
@@ -88,4 +88,4 @@ def test_a_held_way_takes_more_steps_of_the_same_size():
 def test_a_recipe_counts_its_coarse_part_in_optimiser_steps():
     task = ClassifierTask(Recipe(train=TrainRecipe(epochs=10, steps=[4, 8], accumulate=2, coarse_first=0.4)))
     task.batches = range(7)  # four updates per epoch, the last of half the size
-    assert task.make_sampler(OWN).coarse == 16
+    assert task._make_sampler(OWN).coarse == 16

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     from transformers.utils import logging
 
-    from odevit.train.callbacks import DivergedError
+    from odevit.train.trainer import DivergedError
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # in a log file, a progress bar is a thousand lines

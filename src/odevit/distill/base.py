@@ -81,16 +81,14 @@ class StudentTask(Task[DistillRecipe]):
 
     def record_fields(self) -> dict[str, Any]:
         score = self.teacher_score
+        uses_labels = any(goal.cross_entropy for goal in self.recipe.objectives.values())
         return {
+            **(super().record_fields() if uses_labels else {"labels": 0}),
             "teacher": {
                 "source": self.recipe.teacher or "trained by the same command",
                 "params": count_parameters(self.network.teacher),
                 "nfe": score.nfe,
                 "milliseconds": score.milliseconds,
                 "top1": score.top1,
-            }
+            },
         }
-
-    @property
-    def labels(self) -> int:
-        return super().labels if any(each.cross_entropy for each in self.recipe.objectives.values()) else 0

@@ -16,8 +16,8 @@ from odevit.distill.distillation import StoppingRecipe
 from odevit.distill.loss import LayerDistillation
 from odevit.objectives.bounds import approximation_bound, curvature, weight_bound
 from odevit.tokens import Pixels
-from odevit.train.callbacks import read_metrics, write_lines
 from odevit.train.folder import RunFolder
+from odevit.train.record import read_metrics, write_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

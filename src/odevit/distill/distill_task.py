@@ -27,7 +27,6 @@ from odevit.surgery.block_locator import head_parameters, linear_heads
 from odevit.surgery.modeling_student import OdeStudent
 from odevit.surgery.surgery import get_ode_model
 from odevit.tokens import Tokens
-from odevit.train.callbacks import FrozenUntil
 from odevit.train.classifier import train_recipe
 from odevit.train.evaluate import Score
 from odevit.train.folder import RECORD
@@ -35,6 +34,7 @@ from odevit.train.recipe import Recipe
 from odevit.train.runner import run
 from odevit.train.schedule import SchedulePhase
 from odevit.train.splits import evaluation_batches, label_names, read_data
+from odevit.train.trainer import FrozenUntil
 
 
 def distill_recipe(
@@ -70,14 +70,6 @@ class DistillTask(StudentTask):
     teacher: Teacher
     alignment: Alignment
 
-    @property
-    def few_shapes(self) -> bool:
-        return self.student.depth.has_trajectory  # other systems may drop tokens or images inside
-
-    @property
-    def has_idle_weights(self) -> bool:
-        return self.trains_head  # its head has no gradient before labels count
-
     def build(self) -> None:
         recipe, device = self.recipe, self.process.device
         source = recipe.teacher or str(train_reference(self, "teacher"))
@@ -99,10 +91,12 @@ class DistillTask(StudentTask):
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         # The best student is the one that agrees most with the teacher on held-out images.
-        self.make_batches(self.with_teacher_labels("validation"))
-        self.sampler = self.make_sampler(student.solver_config, hold=True)
+        self._make_batches(self.with_teacher_labels("validation"))
+        self.sampler = self._make_sampler(student.solver_config, hold=True)
         self.phases = make_schedule(recipe.phases, recipe.objective, recipe.train, student.solver_config, recipe.seed)
         self.objectives = recipe.objectives
+        self.few_shapes = student.depth.has_trajectory  # other systems may drop tokens or images inside
+        self.has_idle_weights = self.trains_head  # its head has no gradient before labels count
         check_pooled(student, self.objectives)
         # The optimiser takes the weights that require a gradient now; the head is frozen until labels count.
         self.head = FrozenUntil(head_parameters(student.model) if self.trains_head else ())

@@ -10,8 +10,7 @@ from odevit.core.solver_config import SolverConfig
 from odevit.distill.objective import DistillObjective
 from odevit.errors import FRACTION, POSITIVE_FRACTION, Expected, real, validate
 from odevit.train.recipe import TrainRecipe
-from odevit.train.schedule import SchedulePhase
-from odevit.train.solver_sampling import ListSampler, parse_solver_config
+from odevit.train.schedule import ListSampler, SchedulePhase, parse_solver_config
 
 # When something counts is what the phases say: these two have no meaning in one of them.
 WHEN = ("teacher_forcing", "cross_entropy_from")

@@ -32,13 +32,13 @@ from odevit.surgery.block_locator import find_blocks, head_parameters, is_head, 
 from odevit.surgery.plain_vit import ViTWrapper
 from odevit.surgery.vit_spec import VitSpec
 from odevit.tokens import Pixels
-from odevit.train.callbacks import FrozenUntil
 from odevit.train.loss import BatchLoss
 from odevit.train.recipe import Recipe, TrainRecipe
 from odevit.train.runner import run
 from odevit.train.schedule import SchedulePhase
 from odevit.train.splits import label_names, read_data
 from odevit.train.task import Task
+from odevit.train.trainer import FrozenUntil
 
 HEAD = "head"
 """The name of the phase in which only the head is trained."""
@@ -115,7 +115,7 @@ class PretrainedTask(Task[Recipe]):
         if recipe.train.head_first and not recipe.head_only:
             self.phases = head_first_schedule(recipe.train)
             self.callbacks = [self.body]
-        self.make_batches(data)
+        self._make_batches(data)
 
     @cached_property
     def body(self) -> FrozenUntil:

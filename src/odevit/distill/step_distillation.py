@@ -21,7 +21,7 @@ from odevit.objectives.vectors import at_least_single
 from odevit.tokens import Pixels
 from odevit.train.evaluate import Score, evaluate_batches
 from odevit.train.loss import BatchLoss
-from odevit.train.solver_sampling import ListSampler
+from odevit.train.schedule import ListSampler
 from odevit.train.splits import evaluation_batches, read_data
 
 
@@ -100,7 +100,7 @@ class StepDistillationTask(StudentTask):
         if recipe.train.checkpointing:
             student.gradient_checkpointing_enable()
         self.network = StepDistillation(student, teacher, recipe.objective)
-        self.make_batches(self.with_teacher_labels("validation"))
+        self._make_batches(self.with_teacher_labels("validation"))
         few = [solver_config.replace(steps=steps) for steps in recipe.train.steps or [solver_config.steps]]
         # Half of the batches in the teacher's steps, so that the student stays accurate in both.
         self.sampler = ListSampler((*few, *[teacher.solver_config] * len(few)), recipe.seed)

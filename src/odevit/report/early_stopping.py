@@ -13,8 +13,8 @@ from odevit.distill.bound_stopping import draw_tracking
 from odevit.plotting import BLUE, ORANGE, finish_figure, make_figure
 from odevit.report.section import SECTIONS, Figures, Numbers, Section
 from odevit.report.study import Study
-from odevit.train.callbacks import read_metrics
 from odevit.train.folder import read_recipe
+from odevit.train.record import read_metrics
 
 
 @SECTIONS.register("early_stopping")

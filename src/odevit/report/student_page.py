@@ -37,7 +37,7 @@ def write_report(task: DistillTask) -> Path:
     numbers |= {
         "models": comparison(folder),
         "images": len(task.data.test),
-        "supervised": task.labels > 0,
+        "supervised": task.record_fields()["labels"] > 0,
         "device": record["device"],
         "versions": record["versions"],
         "command": record["command"] or recipe.name,

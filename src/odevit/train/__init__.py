@@ -8,5 +8,5 @@ from odevit.train.folder import RunFolder as RunFolder
 from odevit.train.recipe import DataRecipe as DataRecipe
 from odevit.train.recipe import Recipe as Recipe
 from odevit.train.recipe import TrainRecipe as TrainRecipe
-from odevit.train.solver_sampling import SolverSampler as SolverSampler
+from odevit.train.schedule import SolverSampler as SolverSampler
 from odevit.train.task import Task as Task

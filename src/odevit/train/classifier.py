@@ -52,9 +52,9 @@ class ClassifierTask(Task[Recipe]):
         if recipe.init_from is not None:
             self.data = align_classes(self.data, self.network.classes, f"the head of {recipe.init_from}", NEW_HEAD)
             self.network.config.update(label_names(self.data))
-        self.make_batches(self.data)
+        self._make_batches(self.data)
         if self.network.depth.has_trajectory:
-            self.sampler = self.make_sampler(self.network.solver_config)
+            self.sampler = self._make_sampler(self.network.solver_config)
 
 
 def changed_settings(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,28 @@ import torch
 import transformers
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from odevit.train.callbacks import read_metrics
 from odevit.train.evaluate import Score
 from odevit.train.recipe import Recipe
 from odevit.version import __version__
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of JSON lines; a last one that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]], mode: str = "w") -> None:
+    """Write a file of JSON lines, or append to it with the mode `a`."""
+    with path.open(mode) as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def versions() -> dict[str, str]:

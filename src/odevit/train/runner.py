@@ -15,16 +15,15 @@ from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import ProgressCallback
 
 from odevit.core.field import Branch
-from odevit.train.callbacks import DivergenceGuard, RunLog
 from odevit.train.cuda_graphs import can_be_replayed
 from odevit.train.evaluate import evaluate_batches
 from odevit.train.folder import ASIDE, CHECKPOINTS, RECIPE, RECORD, last_complete
 from odevit.train.recipe import TrainRecipe
 from odevit.train.record import device_name, draw_curves, make_record, write_card
-from odevit.train.schedule import NO_END, TimeLimit
+from odevit.train.schedule import UNLIMITED, TimeLimit
 from odevit.train.splits import EVALUATION_BATCH, WORKERS, evaluation_batches
 from odevit.train.task import Task
-from odevit.train.trainer import OdeViTTrainer
+from odevit.train.trainer import DivergenceGuard, OdeViTTrainer, RunLog
 
 COMPILED_KINDS = 32
 """How often one component of a field may be compiled, at most; torch's own limit is 8."""
@@ -75,7 +74,6 @@ def run(task: Task[Any], command: str = "") -> Path:
 def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     """The Trainer of a task that was built, with everything that belongs to it."""
     recipe, folder, t = task.recipe, task.folder, task.recipe.train
-    between = min(task.updates, t.evaluate_every * task.updates_per_epoch)
     if task.process.is_main:
         for name in (CHECKPOINTS, "metrics.jsonl"):
             folder.register(name)
@@ -83,7 +81,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     args = TrainingArguments(
         output_dir=str(checkpoints),
         num_train_epochs=t.epochs,
-        max_steps=NO_END if t.seconds else t.updates or -1,
+        max_steps=UNLIMITED if t.seconds else t.updates or -1,
         per_device_train_batch_size=task.batches.batch_size,
         gradient_accumulation_steps=t.accumulate,
         learning_rate=t.learning_rate,
@@ -97,9 +95,9 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         # A loss that is not a number must be seen, not smoothed over; and looking for it waits for the device.
         logging_nan_inf_filter=False,
         eval_strategy="steps",
-        eval_steps=between,
+        eval_steps=task.updates_between_evaluations,
         save_strategy="steps",
-        save_steps=between,
+        save_steps=task.updates_between_evaluations,
         save_total_limit=2,
         metric_for_best_model="accuracy",
         greater_is_better=True,
@@ -129,7 +127,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
 
         # Left to itself the callback writes among the checkpoints, which are removed at the end.
         callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.register("tensorboard")))))
-    if task.parts:
+    if task.schedule:
         callbacks.append(TimeLimit())
     for callback in callbacks:
         trainer.add_callback(callback)
@@ -174,7 +172,7 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
         task.network.save_pretrained(folder.path)
     params = count_parameters(task.model)
     record = make_record(recipe, score, params=params, validation=validation, device=device, command=command, **figures)
-    record |= {"labels": task.labels, **task.record_fields()}
+    record |= task.record_fields()
     draw_curves(folder.path / "metrics.jsonl", folder.register("curves.png"), recipe.name, task.score_label)
     batch = min(EVALUATION_BATCH, score.images)
     write_card(folder.register("README.md"), task.card, task=task, record=record, score=score, batch=batch)
@@ -193,9 +191,9 @@ def compile_field(model: nn.Module, backend: str = "inductor", few_shapes: bool 
     """
     for module in model.modules():
         if isinstance(module, Branch):
-            # Where no shape varies no number does: a field that knows the time would be compiled anew at every step.
-            fixed = few_shapes and not module.knows_time
-            module.compile(backend=backend, dynamic=False if fixed else None)
+            # A field that depends on t has another number at every step, for each of which it would be compiled.
+            depends_on_time = module.time is not None or module.time_added is not None
+            module.compile(backend=backend, dynamic=False if few_shapes and not depends_on_time else None)
 
 
 def count_parameters(model: nn.Module) -> int:

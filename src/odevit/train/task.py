@@ -1,4 +1,4 @@
-"""recipe -> network, data, batches, ways: what is different from one kind of run to another."""
+"""recipe -> network, data, batches, solvers: what differs from one kind of run to another."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from odevit.errors import ConfigError, with_key_prefix
 from odevit.train.evaluate import Score
 from odevit.train.folder import RunFolder
 from odevit.train.recipe import Recipe, TrainRecipe
-from odevit.train.schedule import NO_END, SchedulePhase
-from odevit.train.solver_sampling import ConfigSampler, SolverSampler
+from odevit.train.schedule import UNLIMITED, ConfigSampler, SchedulePhase, SolverSampler
 from odevit.train.splits import WORKERS, evaluation_batches, resolve_device
 
 R = TypeVar("R", bound=Recipe)
@@ -28,7 +27,7 @@ R = TypeVar("R", bound=Recipe)
 
 @dataclass(frozen=True)
 class Process:
-    """This process among the processes of a run, as torchrun numbers them."""
+    """This process among the processes of a run, with torchrun's numbers."""
 
     device: torch.device
     rank: int = 0
@@ -36,7 +35,7 @@ class Process:
 
     @classmethod
     def here(cls, device: str) -> Process:
-        """Read the environment; one process unless it says otherwise."""
+        """From torchrun's environment variables; a single process without them."""
         chosen = resolve_device(device)
         if chosen.type == "cuda":
             chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -44,7 +43,7 @@ class Process:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that writes and prints."""
+        """Whether this process writes and prints."""
         return self.rank == 0
 
     def share(self, recipe: TrainRecipe) -> int:
@@ -62,8 +61,8 @@ class Process:
 class Task(ABC, Generic[R]):
     """What a run trains and what it reports. `build` makes the parts; `odevit.train.runner.run` does everything else.
 
-    A network takes a batch and solver settings, `network(**batch, solver_config=solver_config)`, returns an output with
-    a `loss`, and saves itself with `save_pretrained`. `model` is evaluated: see `evaluate_batches`.
+    A network takes a batch and a solver config, `network(**batch, solver_config=...)`, and gives an output with a
+    `loss`; it is evaluated as an `ImageModel`, and saved with `save_pretrained`.
     """
 
     recipe: R
@@ -72,25 +71,19 @@ class Task(ABC, Generic[R]):
     batches: Batches = field(init=False)
     validation: Batches = field(init=False)
     sampler: ConfigSampler | None = field(init=False, default=None)
-    """Draws the way of each batch; None where there is no way to choose."""
+    """Gives solver, steps and horizon of each batch; None for a network without a choice."""
     phases: Sequence[SchedulePhase] = field(init=False, default=())
-    """The parts of the training, where it has any."""
+    """The phases of the training, where it has any."""
     callbacks: Sequence[TrainerCallback] = field(init=False, default=())
+    few_shapes: bool = field(init=False, default=False)
+    """Whether the field gets only a few shapes of tokens, each of them often."""
+    has_idle_weights: bool = field(init=False, default=False)
+    """Whether some weights have no gradient in some steps, which distributed training has to know."""
 
     card: ClassVar[str]
     """The template of its model card, within the package."""
     score_label: ClassVar[str] = "validation accuracy (%)"
     """What the best network is selected by, for the log and the axis of the learning curves."""
-
-    @property
-    def few_shapes(self) -> bool:
-        """Whether the field meets only a few shapes of tokens, each of them often."""
-        return False
-
-    @property
-    def has_idle_weights(self) -> bool:
-        """Whether some weights have no gradient in some steps, which processes that average them have to know."""
-        return False
 
     @abstractmethod
     def build(self) -> None:
@@ -103,7 +96,7 @@ class Task(ABC, Generic[R]):
 
     @property
     def model(self) -> Any:
-        """What is saved: the network, or the part of it that is left when training is over."""
+        """What is saved: the network, or the part of it that is left after training."""
         return self.network
 
     @property
@@ -112,8 +105,8 @@ class Task(ABC, Generic[R]):
         return RunFolder(self.recipe.folder)
 
     @property
-    def parts(self) -> Sequence[SchedulePhase]:
-        """The phases, or the whole training as one part where it ends by time; none leaves rates to the Trainer."""
+    def schedule(self) -> Sequence[SchedulePhase]:
+        """The phases, or the whole training as one phase if it ends by time; empty leaves the rates to the Trainer."""
         t = self.recipe.train
         if self.phases or not t.seconds:
             return self.phases
@@ -122,59 +115,63 @@ class Task(ABC, Generic[R]):
         return [SchedulePhase("all", 1.0, 1.0, *rates, sampler=self.sampler, cycles=cycles)]
 
     def dry_run(self) -> None:
-        """Say before anything is trained what would fail later: here, ways that may be drawn and cannot be gone."""
+        """Raise before the training what would fail during it: here, time grids that the field cannot take."""
         if not self.model.depth.has_trajectory:
             return
-        drawn: dict[str, ConfigSampler | None] = {"train.steps": self.sampler}
-        drawn |= {f"phases.{part.name}.solver_configs": part.sampler for part in self.phases}
-        ways = {
-            "its own way": [self.model.solver_config],
-            **{key: sampler.configs for key, sampler in drawn.items() if sampler},
-        }
+        samplers: dict[str, ConfigSampler | None] = {"train.steps": self.sampler}
+        samplers |= {f"phases.{phase.name}.solver_configs": phase.sampler for phase in self.phases}
+        configs = {"the model's own settings": [self.model.solver_config]}
+        configs |= {key: sampler.configs for key, sampler in samplers.items() if sampler}
         refused = [
             f"{key}, {solver_config}: {sentence}"
-            for key, listed in ways.items()
+            for key, listed in configs.items()
             for solver_config in listed
-            if solver_config.is_fixed  # others choose their steps, and land where pieces begin
+            if solver_config.is_fixed  # adaptive solvers choose their steps, and end them at the field's knots
             for sentence in self.model.field.grid_problems(solver_config.edges)
         ]
         if refused:
             raise ConfigError("the recipe", refused)
 
-    def before_step(self, progress: float, part: SchedulePhase | None) -> None:
-        """Hear, before every step, how much of the training is over, and in which part of it the step lies."""
+    def before_step(self, progress: float, phase: SchedulePhase | None) -> None:
+        """Called before every step with the share of the training that is over, and the phase of the step."""
 
     def rate_of(self, name: str) -> float:
         """Factor on the learning rate of a parameter of the network."""
         return 1.0
-
-    @property
-    def labels(self) -> int:
-        """How many labels are learned from."""
-        return len(self.data.train)
 
     def metrics(self, score: Score) -> dict[str, Any]:
         """Further numbers of the finished network, which its record keeps for every seed."""
         return {}
 
     def record_fields(self) -> dict[str, Any]:
-        """Further fields of the record."""
-        return {}
+        """Further fields of the record, such as the number of labels that were used."""
+        return {"labels": len(self.data.train)}
 
     def summary(self, score: Score) -> str:
         """The last line of the output."""
         ranks = "  ".join(f"{name} {share:.2%}" for name, share in score.ranks.items())
         return f"test {ranks} of {score.images:,} images  nfe {score.nfe}  {score.milliseconds:.3f} ms/image"
 
-    def make_batches(self, data: DataSet, **options: Any) -> None:
+    @property
+    def updates(self) -> int:
+        """Optimiser steps of the run."""
+        t = self.recipe.train
+        return UNLIMITED if t.seconds else t.updates or t.epochs * self._updates_per_epoch
+
+    @property
+    def updates_between_evaluations(self) -> int:
+        """Optimiser steps from one evaluation to the next."""
+        return min(self.updates, self.recipe.train.evaluate_every * self._updates_per_epoch)
+
+    @property
+    def _updates_per_epoch(self) -> int:
+        return -(-len(self.batches) // self.recipe.train.accumulate)
+
+    def _make_batches(self, data: DataSet) -> None:
         """Shuffled, augmented batches of one size to train on, and those of the held-out split to select on."""
         t, process = self.recipe.train, self.process
-        where: dict[str, Any] = {
-            "device": process.device,
-            "rank": process.rank,
-            "world": process.world,
-            "workers": WORKERS,
-        }
+        where: dict[str, Any] = {"device": process.device, "rank": process.rank, "world": process.world}
+        where["workers"] = WORKERS
         with with_key_prefix("train", ["batch_size"]):
             self.batches = make_batches(
                 data.train,
@@ -187,12 +184,11 @@ class Task(ABC, Generic[R]):
                 shuffle=True,
                 drop_last=True,
                 **where,
-                **options,
             )
         self.validation = evaluation_batches(data, "validation", **where)
 
-    def make_sampler(self, own: SolverConfig, hold: bool = False) -> SolverSampler:
-        """The ways that the recipe draws for a network whose own way is `own`."""
+    def _make_sampler(self, own: SolverConfig, hold: bool = False) -> SolverSampler:
+        """What the recipe draws for a network with the settings `own`."""
         t = self.recipe.train
         return SolverSampler(
             own,
@@ -205,14 +201,3 @@ class Task(ABC, Generic[R]):
             coarse=round(t.coarse_first * self.updates),
             hold=hold,
         )
-
-    @property
-    def updates_per_epoch(self) -> int:
-        """Optimiser steps of one epoch."""
-        return -(-len(self.batches) // self.recipe.train.accumulate)
-
-    @property
-    def updates(self) -> int:
-        """Optimiser steps of the run."""
-        t = self.recipe.train
-        return NO_END if t.seconds else t.updates or t.epochs * self.updates_per_epoch

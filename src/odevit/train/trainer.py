@@ -6,7 +6,8 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,17 @@ import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import IntegrationError
 from odevit.solvers.adaptive import AdaptiveSolver
-from odevit.train.callbacks import DivergedError, DivergenceGuard, last_good
 from odevit.train.cuda_graphs import CapturedStep, can_be_replayed
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import COMPLETE
+from odevit.train.folder import COMPLETE, last_complete
 from odevit.train.loss import TrainingLoss
 from odevit.train.optimisers import WeightAverage, make_optimiser
+from odevit.train.record import read_metrics, write_lines
 from odevit.train.schedule import Schedule, SchedulePhase
 from odevit.train.task import Task
 
@@ -70,23 +71,23 @@ class OdeViTTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         rated = optimizer or self.optimizer
-        if self.lr_scheduler is None and self.task.parts and rated is not None:
-            schedule: Any = Schedule(rated, self.task.parts, num_training_steps, self.recipe.seconds)
+        if self.lr_scheduler is None and self.task.schedule and rated is not None:
+            schedule: Any = Schedule(rated, self.task.schedule, num_training_steps, self.recipe.seconds)
             self.lr_scheduler, self._created_lr_scheduler = schedule, True
         return super().create_scheduler(num_training_steps, optimizer)
 
     @property
-    def part(self) -> SchedulePhase | None:
-        """The part of the training that the next step lies in, where it has parts."""
-        return self.lr_scheduler.part if isinstance(self.lr_scheduler, Schedule) else None
+    def phase(self) -> SchedulePhase | None:
+        """The phase of the next step, where the training has phases."""
+        return self.lr_scheduler.phase if isinstance(self.lr_scheduler, Schedule) else None
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        part, schedule = self.part, self.lr_scheduler
+        phase, schedule = self.phase, self.lr_scheduler
         done = self.state.global_step / max(1, self.state.max_steps)
-        self.task.before_step(schedule.progress if isinstance(schedule, Schedule) else done, part)
+        self.task.before_step(schedule.progress if isinstance(schedule, Schedule) else done, phase)
         if self._can_capture(inputs):
             assert self.captured is not None
-            loss = self.captured(inputs, self._way(), 0 if part is None else part.kind)
+            loss = self.captured(inputs, self._solver_config(), 0 if phase is None else phase.kind)
             self.loss.accumulate()
             return loss
         return super().training_step(model, inputs, num_items_in_batch)
@@ -96,7 +97,7 @@ class OdeViTTrainer(Trainer):
         mixed = self.autocast_dtype is not None
         try:
             with torch.autocast(self.args.device.type, dtype=self.autocast_dtype, enabled=mixed):
-                loss = self.loss(model, inputs, self._way())
+                loss = self.loss(model, inputs, self._solver_config())
             self.loss.accumulate()
             return loss
         except IntegrationError as error:
@@ -112,8 +113,8 @@ class OdeViTTrainer(Trainer):
             logs |= {**self.loss.pop_means(), **tolerance}
         super().log(logs, *args, **kwargs)
 
-    def _way(self) -> SolverConfig | None:
-        sampler = self.task.sampler if self.part is None else self.part.sampler
+    def _solver_config(self) -> SolverConfig | None:
+        sampler = self.task.sampler if self.phase is None else self.phase.sampler
         return None if sampler is None else sampler.draw(self.state.global_step)
 
     def _can_capture(self, inputs: dict[str, Any]) -> bool:
@@ -129,12 +130,12 @@ class OdeViTTrainer(Trainer):
         """Compile and capture every way now, on the first batch, so that no later step waits."""
         batch = next(iter(self.task.batches))
         if self._can_capture(batch) and self.captured is not None:
-            parts: Sequence[SchedulePhase | None] = self.task.parts or [None]
-            for part in parts:
-                self.task.before_step(part.end - part.share if part else 0.0, part)
-                sampler = part.sampler if part else self.task.sampler
+            phases: Sequence[SchedulePhase | None] = self.task.schedule or [None]
+            for phase in phases:
+                self.task.before_step(phase.end - phase.share if phase else 0.0, phase)
+                sampler = phase.sampler if phase else self.task.sampler
                 for solver_config in sampler.configs if sampler else [None]:
-                    self.captured(batch, solver_config, part.kind if part else 0)
+                    self.captured(batch, solver_config, phase.kind if phase else 0)
         self.loss.evaluations.clear()
         self.network.zero_grad()
 
@@ -146,7 +147,7 @@ class OdeViTTrainer(Trainer):
         In a training of several parts only the last one selects, by the mean over the ways that it is judged on: what
         was best before has not learned yet what the last part teaches.
         """
-        part = self.part
+        phase = self.phase
         averaged = nullcontext() if self.average is None else self.average.in_place()
         # A compiled field would be compiled again for evaluation, and once more for a shorter last batch.
         with averaged, torch.compiler.set_stance("force_eager"):
@@ -158,7 +159,7 @@ class OdeViTTrainer(Trainer):
                     autocast=self.autocast_dtype,
                     reduce=lambda totals: self.accelerator.reduce(totals, "sum"),
                 )
-                for solver_config in ([None] if part is None else part.eval_configs)
+                for solver_config in ([None] if phase is None else phase.eval_configs)
             }
             prefix, count = metric_key_prefix, len(scores)
             accuracy = sum(score.top1 for score in scores.values()) / count
@@ -178,7 +179,7 @@ class OdeViTTrainer(Trainer):
 
     @property
     def _selects(self) -> bool:
-        return self.part is None or self.part == self.task.parts[-1]
+        return self.phase is None or self.phase == self.task.schedule[-1]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         return self._selects and super()._determine_best_metric(metrics, trial)
@@ -224,3 +225,91 @@ def _disk_errors(path: Path) -> Iterator[None]:
             f"the disk is full ({free:.0f} MiB free): {path} could not be written and was removed; earlier "
             "checkpoints are untouched. Make room, then continue with resume=true",
         ) from error
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a number."""
+
+
+class RunLog(TrainerCallback):
+    """Every logged number as one line of JSON, and every evaluation as one plain line for people.
+
+    A resumed run first drops the lines it will write again, and counts the seconds of its interrupted parts.
+    """
+
+    def __init__(self, path: Path, goal: str = "", score: str = "validation") -> None:
+        self.path = path
+        self.goal = goal
+        self.score = score
+        self.loss: float | None = None
+        self.started = time.perf_counter()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            lines = read_metrics(self.path) if state.global_step else []
+            earlier = [line for line in lines if line["step"] <= state.global_step]
+            write_lines(self.path, earlier)
+            self.started = time.perf_counter() - (earlier[-1]["seconds"] if earlier else 0.0)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if not state.is_world_process_zero or not {"loss", "eval_accuracy"} & set(logs or ()):
+            return
+        seconds = time.perf_counter() - self.started
+        phase = getattr(kwargs.get("lr_scheduler"), "phase", None)
+        named = {} if phase is None else {"phase": phase.name}
+        line = {"step": state.global_step, "seconds": round(seconds, 3), **named, **logs, "epoch": state.epoch}
+        write_lines(self.path, [line], "a")
+        self.loss = logs.get("loss", self.loss)
+        if "eval_accuracy" in logs:
+            loss, score = "" if self.loss is None else f"loss {self.loss:.4f}  ", logs["eval_accuracy"]
+            where = f"epoch {state.epoch:5.1f}{self.goal}" + (f"  {phase.name}" if phase else "")
+            print(f"{where}  {loss}{self.score} {score:.2%}  {seconds:.0f} s", flush=True)
+
+
+class DivergenceGuard(TrainerCallback):
+    """Stops a run whose loss is no longer a number, before it can overwrite a good checkpoint.
+
+    Looks whenever the loss is logged and before every checkpoint, not at every step: looking waits for the device.
+    """
+
+    def __init__(self, checkpoints: Path) -> None:
+        self.checkpoints = checkpoints
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, model: Any = None, **kwargs: Any) -> None:
+        if model is not None and "loss" in (logs or {}):
+            self.check(logs["loss"], state.global_step, model)
+
+    def check(self, loss: float, step: int, model: nn.Module) -> None:
+        """Raise an error that says where it happened, what is left, and what to change, unless the loss is finite."""
+        if math.isfinite(loss):
+            return
+        validate = {
+            ".".join(name.split(".")[:5]): None
+            for name, parameter in model.named_parameters()
+            for tensor in (parameter, parameter.grad)
+            if tensor is not None and not torch.isfinite(tensor).all()
+        }
+        raise DivergedError(
+            f"the loss became {loss} by step {step}; not finite: {', '.join(validate) or 'no weights so far'}. "
+            f"{last_good(self.checkpoints)}Lower the learning rate, set train.clip=1.0, or use norm=layer with a leak; "
+            "then start again"
+        )
+
+
+def last_good(checkpoints: Path) -> str:
+    """What a run that breaks off leaves behind, as a sentence; empty where no checkpoint was finished."""
+    last = last_complete(checkpoints)
+    return "" if last is None else f"The last good checkpoint is {last}, from which resume=true goes on. "
+
+
+class FrozenUntil(TrainerCallback):
+    """Weights that get no update as long as they are `held`."""
+
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        self.weights = list(weights)
+        self.frozen = True
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.frozen:
+            for weight in self.weights:
+                weight.grad = None
