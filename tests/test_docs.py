@@ -13,7 +13,7 @@ from odevit.bundled import bundled_models
 from odevit.cli import find_command, main
 from odevit.cli.recipes import RecipeCommand
 from odevit.core.base import SOLVERS
-from odevit.deprecated import ARGUMENTS, CLASSES, RENAMED
+from odevit.deprecated import ARGUMENTS, CLASSES, RENAMED, STUDENT
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.report import convergence as coming_to_rest
 from odevit.report import smoothness
@@ -159,9 +159,9 @@ def broken_links(path):
 
 def test_changelog_lists_every_name_that_changed():
     text = (ROOT / "CHANGELOG.md").read_text()
-    pairs = [*CLASSES.items(), *ARGUMENTS.items(), *RENAMED.items()]
-    missing = [f"{old} -> {new}" for old, new in pairs if f"`{old}`" not in text or f"`{new}`" not in text]
-    assert missing == []
+    renamed = [(old, new) for names in (CLASSES, ARGUMENTS, STUDENT, RENAMED) for old, new in names.items()]
+    names = {name.removeprefix("odevit.") if name.count(".") == 1 else name for pair in renamed for name in pair}
+    assert sorted(name for name in names if f"`{name}`" not in text) == []
 
 
 @pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))

@@ -15,7 +15,7 @@ from typing import Any
 from odevit.core.base import HOOKS
 
 MODULES = {
-    "field": "core.base core.field core.attention core.layers attention time_varying",
+    "field": "core.base core.field core.attention core.layers attention time_varying time_varying.low_rank",
     "field.attention": "core.attention attention",
     "solver": "core.base core.runge_kutta core.splitting core.exponential core.solution core.solve core.solver_config"
     " solvers solvers.early_exit solvers.fixed_point solvers.implicit",
