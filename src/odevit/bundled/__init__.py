@@ -17,16 +17,16 @@ def bundled_models() -> dict[str, Path]:
 
 
 def bundled_or(name: Any) -> Any:
-    """The folder of a bundled model; anything else as it is, a folder of the same name in the current one first."""
+    """The folder of a bundled model; any other name, and one that is a folder, unchanged."""
     return name if name is None or Path(name).is_dir() else bundled_models().get(str(name), name)
 
 
 def register_bundled_names() -> None:
     """Let transformers find bundled models by their names: Auto classes, processors, configurations, pipelines.
 
-    It knows folders and ids of the hub and has no third kind to register, but all who look for a model's file ask one
-    function. That one is told where the files of a bundled model are; nothing else is changed, nothing is copied into
-    a cache, and no network is asked. Harmless when called twice.
+    transformers knows folders and ids of the hub, and has no registry for others, but it finds every file through one
+    function. That function is wrapped here; nothing is copied into a cache and no network is used. It may be called
+    twice.
     """
     look_up = hub.cached_files
     if hasattr(look_up, "__wrapped__"):

@@ -66,7 +66,7 @@ def loading_errors(source: object, new_head: bool = False) -> Iterator[None]:
     try:
         with hub_access(bundled_or(source)):
             yield
-    except OSError as error:  # transformers and the hub have many classes of it for a missing model
+    except OSError as error:  # transformers and the hub have many of its classes for a missing model
         raise ValueError(f"the model {str(source)!r} was not found: {' '.join(str(error).split())}") from error
     except (SafetensorError, RuntimeError, AttributeError, KeyError, TypeError) as error:
         why, remedy = str(error).partition("\n")[0], "Its files are damaged: copy them again"

@@ -1,8 +1,8 @@
-"""(crop(resize(picture)) / 255 - mean) / std: how a picture becomes pixel_values, for everyone who reads pictures.
+"""(crop(resize(picture)) / 255 - mean) / std: the image processor, from picture to pixel_values.
 
-Training, evaluation, prediction, films and pipelines all ask one image processor. Our own models have the one below; a
-ViT from elsewhere brings its own, and its student keeps it. Whatever the processor, a picture comes to it upright and
-in 8 bits. Data stay in 8 bits until they are augmented: `whole_pixels` are those, `statistics_of` is what comes next.
+Training, evaluation, prediction, films and pipelines all use the same one: `OdeViTImageProcessor` for models of odevit,
+the ViT's own for any other ViT and its student. Pictures are turned upright and converted to 8 bits first. Data stay in
+8 bits until they are augmented: `pixels_uint8` gives those, and `statistics_of` normalises them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PROCESSOR = "preprocessor_config.json"
 EIGHT_BIT = frozenset({"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"})
 ORIENTATION = 0x0112  # of EXIF
 SLIVER = 200
-"""A picture so many times as long as it is wide is refused: its shortest side at 224 would take gigabytes."""
+"""A picture whose sides have at least this ratio is refused: with its shortest side at 224 it would take gigabytes."""
 STATISTICS = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
 LIKE_VIT = ("DINOv3ViTImageProcessor",)
-"""Processors that transformers has for torchvision only, and that do what ViT's does."""
+"""Processors that transformers has for torchvision only, and that do the same as ViT's."""
 
 
 def upright(picture: Image.Image) -> Image.Image:
-    """The picture in RGB, turned as its EXIF orientation says, without alpha: as transformers' `load_image` has it."""
+    """The picture in RGB, turned by its EXIF orientation, without alpha, as by transformers' `load_image`."""
     if picture.mode not in EIGHT_BIT:
         raise ValueError(f"pixels of mode {picture.mode!r} are not 8 bits per channel")
     if max(picture.size) > SLIVER * min(picture.size):
@@ -51,8 +51,8 @@ def upright(picture: Image.Image) -> Image.Image:
 class OdeViTImageProcessor(ViTImageProcessorPil):
     """The shortest side to S, bicubic and antialiased; the centred S x S; upright, in RGB, or grey for one channel.
 
-    What is written is what ViT's processor of transformers understands too, and does alike with RGB pictures that are
-    upright: `ViTImageProcessorPil.from_pretrained(folder)` where there is no odevit.
+    Its file can also be loaded without odevit, by `ViTImageProcessorPil.from_pretrained(folder)`, which gives the same
+    for upright RGB pictures.
     """
 
     resample = Image.Resampling.BICUBIC
@@ -65,7 +65,7 @@ class OdeViTImageProcessor(ViTImageProcessorPil):
     def process_image(
         self, image: Any, do_convert_rgb: bool | None = None, input_data_format: Any = None, **kwargs: Any
     ) -> np.ndarray:
-        """uint8 [channel, height, width] of a picture as it lies in a file."""
+        """uint8 [channel, height, width] of a picture as it is in a file."""
         if isinstance(image, Image.Image):
             image = upright(image) if do_convert_rgb else upright(image).convert("L")
         return super().process_image(image, do_convert_rgb, input_data_format, **kwargs)
@@ -79,14 +79,14 @@ class PixelStatistics:
     std: tuple[float, ...]
 
     def near(self, other: PixelStatistics, tolerance: float = 5e-3) -> bool:
-        """Whether two statistics are the same up to rounding: about a grey level is not worth an error."""
+        """Whether two statistics are equal up to rounding, about one grey level."""
         ours, theirs = (*self.mean, *self.std), (*other.mean, *other.std)
         same_channels = len(self.mean) == len(other.mean) and len(self.std) == len(other.std)
         return same_channels and all(abs(a - b) <= tolerance for a, b in zip(ours, theirs, strict=True))
 
 
 def square_processor(side: int, **options: Any) -> OdeViTImageProcessor:
-    """Our own processor of S x S pictures."""
+    """The processor of a model of odevit with S x S images."""
     return OdeViTImageProcessor(
         size={"shortest_edge": side}, crop_size={"height": side, "width": side}, do_center_crop=True, **options
     )
@@ -94,11 +94,11 @@ def square_processor(side: int, **options: Any) -> OdeViTImageProcessor:
 
 @HOOKS.register("image_processor")
 def make_image_processor(config: Any) -> OdeViTImageProcessor:
-    """The image processor of a model of ours, with its size and its pixel statistics. Needs no torchvision."""
+    """The image processor of a model of odevit, from its configuration. Needs no torchvision."""
     if not config.image_mean or not config.image_std:
         raise ValueError(
-            "the model does not say with which pixel statistics it was trained; expected a preprocessor_config.json "
-            "with image_mean and image_std beside its weights"
+            "the configuration has no image_mean and image_std, the statistics of the training images; expected them, "
+            "or a preprocessor_config.json with them beside the weights"
         )
     size = config.image_size
     height, width = (size, size) if isinstance(size, int) else size
@@ -110,11 +110,11 @@ def make_image_processor(config: Any) -> OdeViTImageProcessor:
 
 
 def find_processor(source: str | Path, model: nn.Module, *, download: bool = False) -> BaseImageProcessor | None:
-    """The image processor that a model was trained with; None when nothing says which.
+    """The image processor that a model was trained with; None if it is not known.
 
-    A model of ours has the one that its configuration describes, whatever an older file beside it says: until 0.2 that
-    file stretched pictures, which no training ever did. Any other has the one beside it, in its folder or in the hub's
-    cache; a timm model that of its `pretrained_cfg`.
+    For a model of odevit it is made from the configuration, since the file that releases up to 0.2 wrote stretches
+    pictures and training never did. For others it is loaded from the model's folder or the hub's cache; for a timm
+    model it is made from its `pretrained_cfg`.
     """
     config: Any = getattr(model, "config", None)
     if isinstance(config, OdeViTConfig):
@@ -132,20 +132,20 @@ def find_processor(source: str | Path, model: nn.Module, *, download: bool = Fal
 
 @HOOKS.register("save_processor")
 def save_processor(processor: BaseImageProcessor, folder: str | os.PathLike[str]) -> None:
-    """Write a model's image processor into a folder, unless there is one of somebody else's, which stays.
+    """Write a model's image processor into a folder, unless there is one of another origin, which is kept.
 
-    One that is there is ours if it is what the config.json beside it describes, or what odevit wrote up to 0.2.
+    It is of odevit if it is the one of the config.json beside it, or one that releases up to 0.2 wrote.
     """
     path = Path(folder) / PROCESSOR
-    there, new = _read(path), json.loads(processor.to_json_string())
-    if there and there != new and not _stretches(there) and there != _described(path.parent):
+    old, new = _read(path), json.loads(processor.to_json_string())
+    if old and old != new and not _stretches(old) and old != _expected(path.parent):
         logger.warning("%s stays, though the model was trained with another one; delete it to have that written", path)
         return
     processor.save_pretrained(folder)
 
 
 def warn_stretching(folder: str | Path) -> None:
-    """Say so where pipelines would stretch pictures that are not square, for a model of ours that never saw such."""
+    """Log a warning if pipelines would stretch pictures that are not square, which the model was not trained for."""
     path = _find(str(folder), PROCESSOR, download=False)
     if path is not None and _stretches(_read(path)):
         logger.warning(
@@ -156,25 +156,24 @@ def warn_stretching(folder: str | Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a processor's file says; nothing where there is none that can be read."""
+    """The content of a processor's file; empty if it cannot be read."""
     try:
-        about = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return about if isinstance(about, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _stretches(about: dict[str, Any]) -> bool:
-    return about.get("image_processor_type") == "ViTImageProcessor" and "height" in about.get("size", {})
+def _stretches(content: dict[str, Any]) -> bool:
+    return content.get("image_processor_type") == "ViTImageProcessor" and "height" in content.get("size", {})
 
 
-def _described(folder: Path) -> dict[str, Any] | None:
-    """What the processor's file would be for the config.json of a folder."""
+def _expected(folder: Path) -> Any:
+    """The content of the processor's file for the config.json of a folder; None without one of odevit."""
     try:
-        about: dict[str, Any] = json.loads(make_image_processor(OdeViTConfig.from_pretrained(folder)).to_json_string())
-    except (OSError, ValueError, TypeError):  # there is none, or it is not one of ours
+        return json.loads(make_image_processor(OdeViTConfig.from_pretrained(folder)).to_json_string())
+    except (OSError, ValueError, TypeError):
         return None
-    return about
 
 
 def _find(source: str, name: str, download: bool) -> Path | None:
@@ -193,7 +192,7 @@ def _find(source: str, name: str, download: bool) -> Path | None:
 def _load(folder: Path, config: Any) -> BaseImageProcessor:
     content, _ = ViTImageProcessorPil.get_image_processor_dict(folder)
     named = content.pop("image_processor_type", None) or content.get("feature_extractor_type")
-    # Old files do not name their class: it is that of the model beside them.
+    # Old files do not name their class: it is that of the model in the folder.
     about = {"config": config} if named is None and isinstance(config, PreTrainedConfig) else {}
     try:
         return AutoImageProcessor.from_pretrained(folder, **about)
@@ -225,15 +224,15 @@ def _timm_processor(about: dict[str, Any], size: tuple[int, ...]) -> OdeViTImage
 
 
 def pixels_uint8(processor: BaseImageProcessor, picture: Image.Image, finer: int = 1) -> np.ndarray:
-    """uint8 [channel, height, width]: what a processor makes of a picture before it rescales and normalises.
+    """uint8 [channel, height, width]: a picture resized and cropped by a processor, before it rescales and normalises.
 
-    With `finer`, the same view at so many times its resolution, to be looked at.
+    `finer` multiplies the resolution of the same view, for display.
     """
     about: Any = processor
     picture = _readable(about, picture)
     own = isinstance(processor, OdeViTImageProcessor) and about.do_convert_rgb and finer == 1
     if own and dict(about.size) == {"shortest_edge": picture.height} and _pair(about.crop_size) == picture.size[::-1]:
-        return np.asarray(picture).transpose(2, 0, 1)  # nothing to do, and done fast: most data sets are such squares
+        return np.asarray(picture).transpose(2, 0, 1)  # a fast path for data sets of such squares
     larger: dict[str, Any] = {
         name: {side: finer * length for side, length in dict(getattr(about, name)).items()}
         for name in ("size", "crop_size")
@@ -245,13 +244,13 @@ def pixels_uint8(processor: BaseImageProcessor, picture: Image.Image, finer: int
 
 @HOOKS.register("pixel_values")
 def pixel_values(processor: BaseImageProcessor, picture: Image.Image) -> Any:
-    """float [1, channel, height, width]: what a model takes."""
+    """float [1, channel, height, width]: the input of a model."""
     about: Any = processor
     return about(_readable(about, picture), return_tensors="pt")["pixel_values"]
 
 
 def _readable(processor: Any, picture: Image.Image) -> Image.Image:
-    """Upright, and for a model of one channel grey, which processors of transformers do not see to."""
+    """Upright, and grey for a model of one channel; processors of transformers do neither."""
     picture = upright(picture)
     mean = processor.image_mean
     grey = not isinstance(processor, OdeViTImageProcessor) and isinstance(mean, list | tuple) and len(mean) == 1
@@ -263,7 +262,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 def statistics_of(processor: BaseImageProcessor) -> PixelStatistics:
-    """mean, std such that (pixels / 255 - mean) / std is what the processor gives: with r its rescale factor,
+    """mean, std such that (pixels / 255 - mean) / std is the processor's result: with r its rescale factor,
     (pixels r - m) / s = (pixels / 255 - m / 255 r) / (s / 255 r).
     """
     about: Any = processor
@@ -275,7 +274,7 @@ def statistics_of(processor: BaseImageProcessor) -> PixelStatistics:
 
 
 def shape_of(processor: BaseImageProcessor) -> tuple[int, int, int]:
-    """Channels, height and width of what a processor makes of any picture."""
+    """Channels, height and width of a processor's results."""
     shapes = {pixels_uint8(processor, picture).shape for picture in _examples()}
     if len(shapes) > 1:
         raise ValueError(
@@ -287,12 +286,12 @@ def shape_of(processor: BaseImageProcessor) -> tuple[int, int, int]:
 
 
 def check_processor(processor: BaseImageProcessor) -> None:
-    """Refuse one that does more than resize, crop, rescale and normalise: data in 8 bits could not do the same."""
+    """Refuse one that does more than resize, crop, rescale and normalise: data in 8 bits cannot reproduce it."""
     statistics = statistics_of(processor)
     mean, std = (np.asarray(values)[:, None, None] for values in (statistics.mean, statistics.std))
     for picture in _examples():
         pixels, values = pixels_uint8(processor, picture), pixel_values(processor, picture)[0].numpy()
-        level = 1.01 / 255 / std  # a processor may round to 8 bits later than we do
+        level = 1.01 / 255 / std  # a processor may round to 8 bits at another point
         if pixels.dtype != np.uint8 or (np.abs((pixels / 255 - mean) / std - values) > level).any():
             raise ValueError(
                 f"{type(processor).__name__} does more to a picture than resize, crop, rescale and normalise, so that "
@@ -307,6 +306,6 @@ def _examples() -> list[Image.Image]:
 
 
 def processor_fields(processor: BaseImageProcessor) -> list[Any]:
-    """All that `whole_pixels` depend on, as JSON can write it."""
-    said = {key: value for key, value in processor.to_dict().items() if key not in STATISTICS}
-    return [type(processor).__name__, said]
+    """All that the result of `pixels_uint8` depends on, as JSON can write it."""
+    fields = {key: value for key, value in processor.to_dict().items() if key not in STATISTICS}
+    return [type(processor).__name__, fields]
