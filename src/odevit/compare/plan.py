@@ -118,7 +118,7 @@ class Settings:
     device: str = "auto"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "words": expand_depth(self.words)}
+        return asdict(self)
 
 
 class Plan:

@@ -1,6 +1,6 @@
 """images, labels -> flip, zoom, affine, crop, erasing, mixing -> images', soft targets.
 
-What happens to a sample is decided by (seed, epoch, its position in the epoch) and by nothing else: not by the
+What happens to a sample is decided by (seed, epoch, its position in the epoch) only: not by the
 batch size (as long as it is even: mixing pairs neighbours), the rank, the device or where a run was resumed.
 """
 
@@ -26,12 +26,8 @@ _ZOOM = slice(22, 26)
 _COUNT = 26
 
 
-def _at_most(most: float, wanted: str) -> Expected:
-    return Expected(wanted, lambda value: real(minimum=0).accepts(value) and value <= most)
-
-
-_CHANCE = _at_most(1, "a probability from 0 to 1")
-_ALPHA = _at_most(16, "0 (off) or the alpha of a Beta distribution up to 16")
+_CHANCE = Expected("a probability from 0 to 1", real(minimum=0, maximum=1).accepts)
+_ALPHA = Expected("0 (off) or the alpha of a Beta distribution up to 16", real(minimum=0, maximum=16).accepts)
 _RULES = {
     "crop": Expected(
         "a whole number of pixels up to 1024, or a share of the side below 1",
