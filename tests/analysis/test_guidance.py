@@ -73,7 +73,7 @@ def test_a_model_keeps_its_grid(tmp_path):
     again = type(model).from_pretrained(tmp_path).eval()
     assert again.solver_config == model.solver_config
     x0 = model.embed(tiny_images())
-    found = again.depth(x0, save="all")
+    found = again.follow(x0, save="all")
     assert found.times == pytest.approx(
         [0.0, 0.1 * model.solver_config.horizon, 0.5 * model.solver_config.horizon, model.solver_config.horizon]
     )

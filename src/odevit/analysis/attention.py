@@ -74,7 +74,7 @@ def attention_over_time(
     config = (solver_config or model.solver_config).replace(solver=solver, steps=steps, horizon=horizon)
     with frozen(model):
         x0 = model.embed(pixels)
-        dynamics, solution = model.field.dynamics(x0), model.depth(x0, config, save="all")
+        dynamics, solution = model.field.dynamics(x0), model.follow(x0, config, save="all")
         if not solution.ok:
             raise ValueError(solution.status)
         maps = (_first_map(dynamics, state, t) for state, t in zip(solution.states, solution.times, strict=True))

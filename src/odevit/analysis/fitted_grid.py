@@ -61,11 +61,11 @@ def fit_grid(model: ImageModel, images: Pixels, solver_config: SolverConfig | No
     assert isinstance(model, nn.Module)
     with frozen(model):
         x0 = model.embed(images)
-        end = model.depth(x0, solver_config.replace(steps=FINE * solver_config.steps, grid="uniform")).state
+        end = model.follow(x0, solver_config.replace(steps=FINE * solver_config.steps, grid="uniform")).state
         moved = (end - x0).norm()
 
         def error(lengths: list[float]) -> float:
-            distance: Tensor = (model.depth(x0, solver_config.replace(grid=_shares(lengths))).state - end).norm()
+            distance: Tensor = (model.follow(x0, solver_config.replace(grid=_shares(lengths))).state - end).norm()
             return float(distance / moved)
 
         best = [0.0] * solver_config.steps

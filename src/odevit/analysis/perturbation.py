@@ -85,7 +85,7 @@ def perturb_patch(
         else:
             start = model.embed(_cover_patch(pixels, layout, patch, strength))
             equation = model.field.dynamics(start)
-        first = model.depth(x0, solver_config, save="all")
+        first = model.follow(x0, solver_config, save="all")
         other = integrate(equation, start, solver_config, save="all")
     for solution in (first, other):
         solution.require("a path of the two")

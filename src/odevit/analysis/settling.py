@@ -92,7 +92,7 @@ class LargestExponents:
 @torch.no_grad()
 def integrate_to_rest(model: ImageModel, x0: Tokens, solver_config: SolverConfig | None = None) -> Tokens:
     """x(8 T): the steps of a config (the model's own unless given), continued to `FAR` horizons."""
-    return model.depth(x0, (solver_config or model.solver_config).stretched(FAR)).state
+    return model.follow(x0, (solver_config or model.solver_config).stretched(FAR)).state
 
 
 def measure_exponents(

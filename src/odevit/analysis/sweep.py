@@ -158,7 +158,7 @@ def _final_states(
     if longest.is_fixed and model.field.grid_problems(longest.edges):  # the field refuses steps of this length
         yield from ((config, diverged, 0) for config in configs)
         return
-    solution = model.depth(x0, longest, save=ends)
+    solution = model.follow(x0, longest, save=ends)
     # A solve that gave up early saved fewer states; the missing ones have no answer.
     states, spent = dict(zip(ends, solution.states, strict=False)), dict(zip(ends, solution.spent, strict=False))
     for config in configs:
@@ -196,8 +196,8 @@ def three_depths(model: ImageModel, x0: Tokens) -> dict[str, DepthAnswer]:
     """
     own = model.solver_config
     accurate, fixed = (ACCURATE, own.solver) if own.is_fixed else (own.solver, "exponential_euler")
-    equation = model.depth(x0, own.replace(solver=accurate, steps=1))
-    recurrence = model.depth(x0, own.replace(solver=fixed).stretched(FAR))
+    equation = model.follow(x0, own.replace(solver=accurate, steps=1))
+    recurrence = model.follow(x0, own.replace(solver=fixed).stretched(FAR))
     if model.field.autonomous_from == math.inf:
         rest = replace(recurrence, failure="A field that depends on time for ever has no rest point.")
     else:

@@ -105,7 +105,7 @@ a shorter one may do so too.{% endcall %}
 def lipschitz_numbers(study: Study) -> dict[str, Any]:
     """|df/dx| along the path, of the whole field and of attention alone, and the bound of the latter."""
     x0, field, solver_config = study.sample.start(study.sizes.lipschitz), study.model.field, study.solver_config
-    solution = study.model.depth(
+    solution = study.model.follow(
         x0, save=sorted({round(solver_config.steps * i / (PROBES - 1)) for i in range(PROBES)})
     )
     rows = []

@@ -161,8 +161,8 @@ def run_both(
         pixels = batch["pixel_values"]
         x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
         x0 = model.embed(pixels) if x0 is None else x0
-        states = model.depth(x0, solver_config, save=meetings).states
-        logits = model.readout(states[-1] if solver_config == model.solver_config else model.depth(x0).state)
+        states = model.follow(x0, solver_config, save=meetings).states
+        logits = model.readout(states[-1] if solver_config == model.solver_config else model.follow(x0).state)
         assert output.logits is not None  # the teacher has the head of the student
         answers.append(torch.stack([predicted_classes(logits), output.logits.argmax(dim=-1)]).cpu())
         start, *layers = (state.float() for state in output.states)
@@ -222,7 +222,7 @@ def path_numbers(study: Study, teacher: Teacher) -> dict[str, Any] | None:
     """Both paths of a few images in one plane; None where one of them is not finite."""
     pixels = study.sample.pixels(SHOWN)
     count, layout = len(pixels), teacher.layout(pixels)
-    states = study.model.depth(study.sample.start(count), study.aligned_config, save="all").states
+    states = study.model.follow(study.sample.start(count), study.aligned_config, save="all").states
     ours = torch.stack([pooled(study.model.to_teacher_space(state), layout) for state in states]).cpu()
     if not ours.isfinite().all():
         return None

@@ -50,7 +50,7 @@ embedded image to eight horizons. Distances in the plane are smaller than the tr
         chosen = _few_of_each(sample.labels[: len(x0)])
         far = study.solver_config.stretched(FAR)
         saved = sorted({*range(N + 1), *range(N, far.steps + 1, max(1, N // 4)), far.steps})
-        solution = model.depth(x0[chosen], far, save=saved)
+        solution = model.follow(x0[chosen], far, save=saved)
         layout = model.layout()
         states = torch.stack([pooled(model.to_teacher_space(state), layout) for state in solution.states]).cpu()
         if not torch.isfinite(states).all():
