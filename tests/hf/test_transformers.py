@@ -23,8 +23,8 @@ from transformers import (
 from transformers.utils import PushToHubMixin
 
 from odevit import OdeViTConfig, OdeViTForImageClassification, OdeViTModel, get_ode_model
-from odevit.solvers import checkpointing
 from odevit.hf.processor import OdeViTImageProcessor
+from odevit.solvers import checkpointing
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
 LABELS = torch.tensor([0, 1, 2])

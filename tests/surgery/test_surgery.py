@@ -435,3 +435,31 @@ def test_a_headless_student_is_asked_for_its_velocity_only():
     with pytest.raises(ValueError, match="no head to ask; use stop='velocity'"):
         student(images(), stop="kl")
     assert student(images(), stop="velocity").last_hidden_state.shape[0] == len(images())
+
+
+def test_names_of_release_0_2_warn_and_give_what_they_gave():
+    student, pixels = get_ode_model(make("vit-classifier"), hidden_size=16, registers=2, **SMALL).eval(), images()
+    path = teacher_path(student, pixels)
+    with pytest.warns(DeprecationWarning, match=r"OdeStudent.states is now follow"):
+        old = student.states(pixels, save=[0, 3])
+    assert_equal({"0": path.states[0], "3": path.state}, {"0": old.states[0], "3": old.state})
+    with pytest.warns(DeprecationWarning, match=r"OdeStudent.tokens is now teacher_embed"):
+        assert torch.equal(student.tokens(pixels), student.teacher_embed(pixels))
+    with pytest.warns(DeprecationWarning, match="teacher_readout"):
+        assert torch.equal(student.output(path.state).logits, student(pixels).logits)
+    with pytest.warns(DeprecationWarning, match="teacher_layout"):
+        assert student.outer_layout() == student.teacher_layout()
+    with pytest.warns(DeprecationWarning, match="vit_spec"):
+        assert get_ode_model(make("vit"), anatomy=student.vit_spec).vit_spec == student.vit_spec
+    with pytest.raises(AttributeError, match="no attribute 'tokenz'"):
+        student.tokenz  # noqa: B018
+
+
+def test_a_trajectory_is_in_the_tokens_of_the_field_and_hidden_states_in_those_of_the_teacher():
+    student, pixels = get_ode_model(make("vit-classifier"), hidden_size=16, registers=2, **SMALL).eval(), images()
+    output = student(pixels, output_hidden_states=True)
+    assert output.trajectory.state.shape == (2, 19, 16)
+    assert torch.equal(output.trajectory.states[0], student.embed(pixels))
+    assert torch.equal(student.readout(output.trajectory.state), output.logits)
+    assert [state.shape for state in output.hidden_states] == [(2, 17, 32)] * 4
+    assert torch.equal(output.hidden_states[-1], student.to_teacher_space(output.trajectory.state))
