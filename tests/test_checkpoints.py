@@ -28,11 +28,11 @@ def picture():
     return load(FOLDERS[0]).pixels_of(drawn)
 
 
-def test_there_are_students_to_try():
+def test_checkpoints_has_both_students():
     assert {folder.name for folder in FOLDERS} >= {"dinov2s-cifar100", "dinov2s-cifar100-knots1"}
 
 
-def test_it_can_be_passed_on(folder):
+def test_a_checkpoint_is_small_licensed_and_free_of_local_paths(folder):
     card = (folder / "README.md").read_text()
     assert sum(file.stat().st_size for file in folder.iterdir()) <= LARGEST
     assert "license: apache-2.0" in card
@@ -40,7 +40,7 @@ def test_it_can_be_passed_on(folder):
     assert not re.search(r"/tmp/|/home/|/root/", "".join(file.read_text() for file in folder.glob("*.[jmy][sda]*")))
 
 
-def test_the_card_says_what_the_record_says(folder):
+def test_the_card_has_the_numbers_of_the_record(folder):
     card, student = (folder / "README.md").read_text(), load(folder)
     record = Path(re.search(r"records/[\w-]+", card)[0])
     numbers = json.loads((folder.parents[1] / record / "record.json").read_text())
@@ -59,7 +59,7 @@ def test_a_pipeline_names_one_of_its_hundred_classes(folder):
 
 
 @torch.no_grad()
-def test_it_rests_after_its_horizon(folder, picture):
+def test_logits_are_constant_after_the_fade(folder, picture):
     student = load(folder)
     once, twice, far = (
         student(picture, solver_config=student.solver_config.stretched(stretch), return_dict=True).logits.softmax(-1)
@@ -71,7 +71,7 @@ def test_it_rests_after_its_horizon(folder, picture):
 
 
 @torch.no_grad()
-def test_solvers_come_to_one_answer_as_steps_become_finer(folder, picture):
+def test_solvers_converge_to_the_same_probabilities(folder, picture):
     student = load(folder)
 
     def answer(solver, steps):

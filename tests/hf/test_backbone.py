@@ -80,6 +80,6 @@ def test_a_segmenter_of_transformers_on_top(tmp_path):
     close(again(images).logits, model.eval()(images).logits)
 
 
-def test_a_classifier_does_not_mind_stages(tmp_path):
+def test_a_classifier_loads_a_config_with_stages(tmp_path):
     tiny_model(out_indices=[1]).save_pretrained(tmp_path)
     assert OdeViTForImageClassification.from_pretrained(tmp_path)(pictures()).logits.shape == (3, 5)

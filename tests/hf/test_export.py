@@ -67,12 +67,12 @@ def test_inductor_agrees_forwards_and_backwards():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_export_wants_a_model_that_is_not_training():
+def test_export_refuses_a_model_in_training_mode():
     with pytest.raises(ValueError, match=r"call model.eval\(\)"):
         export_program(tiny_model().train())
 
 
-def test_what_an_equilibrium_is_told_to_do_can_be_exported(tmp_path):
+def test_export_refuses_an_equilibrium_and_exports_it_as_an_ode(tmp_path):
     model = tiny_model(depth="equilibrium", leak=1.0)
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"no fixed graph.*odevit.load\(folder, depth='ode'\)"):
@@ -82,6 +82,6 @@ def test_what_an_equilibrium_is_told_to_do_can_be_exported(tmp_path):
     torch.testing.assert_close(exported, model(images, depth="ode").logits, rtol=1e-5, atol=1e-5)
 
 
-def test_onnx_refuses_adaptive_solvers_with_a_sentence(tmp_path):
+def test_export_onnx_refuses_adaptive_solvers(tmp_path):
     with pytest.raises(ValueError, match=r"'dopri5' chooses its steps while it runs.*solver='rk4', steps=24"):
         export_onnx(tiny_model(), tmp_path / "model.onnx", solver="dopri5")

@@ -45,7 +45,7 @@ def vit(folder, content=None, **settings):
     return model
 
 
-def test_what_is_written_is_understood_without_odevit(tmp_path):
+def test_a_saved_processor_is_loaded_by_transformers_alone(tmp_path):
     """By ViT's processor of transformers, for pictures as its load_image reads them."""
     tiny_model().save_pretrained(tmp_path)
     assert type(AutoImageProcessor.from_pretrained(tmp_path)) is OdeViTImageProcessor
@@ -56,7 +56,7 @@ def test_what_is_written_is_understood_without_odevit(tmp_path):
         assert np.array_equal(pixels_uint8(ours, picture), (expected[0] * 0.5 + 0.5).mul(255).round().numpy())
 
 
-def test_arrays_are_taken_as_well():
+def test_the_processor_takes_arrays():
     picture, processor = drawn(), square_processor(SIDE)
     expected = processor(picture, return_tensors="pt")["pixel_values"]
     assert torch.equal(processor(np.asarray(picture), return_tensors="pt")["pixel_values"], expected)
@@ -86,7 +86,7 @@ def test_statistics_are_fractions_of_full_scale():
     )
 
 
-def test_files_of_old_are_read(tmp_path):
+def test_find_processor_reads_files_of_older_transformers(tmp_path):
     """Without a class, with a size that is a number, and of a class that only torchvision has."""
     model = vit(tmp_path, {"size": SIDE, "resample": 2, "image_mean": [0.4] * 3, "image_std": [0.3] * 3})
     processor = find_processor(tmp_path, model)
@@ -136,7 +136,7 @@ def test_timm_models_resize_and_crop_as_their_configuration_says():
         find_processor("", Timm(crop_mode="border"))
 
 
-def test_a_processor_that_cannot_be_followed_is_refused(tmp_path):
+def test_processors_that_do_more_than_resize_and_crop_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"makes pictures of different sizes \(.*set crop_size"):
         shape_of(CLIPImageProcessorPil(size={"shortest_edge": 20}, do_center_crop=False))
 
@@ -156,7 +156,7 @@ def test_a_processor_that_cannot_be_followed_is_refused(tmp_path):
         Teacher(tmp_path / "odd")
 
 
-def test_a_model_that_takes_other_sizes_is_shown_those_of_its_processor(tmp_path):
+def test_a_teacher_gets_images_of_the_size_of_its_processor(tmp_path):
     """DINOv2 was made for 518 pixels, and its processor makes 224."""
     config = Dinov2Config(**SMALL, image_size=32, num_labels=4)
     Dinov2ForImageClassification(config).save_pretrained(tmp_path)

@@ -192,7 +192,7 @@ def test_a_checkpoint_with_other_knots_is_refused(tmp_path):
     logger.removeHandler(heard)
 
 
-def test_knots_begin_as_one_and_come_back_as_they_were(tmp_path):
+def test_knots_start_equal_and_are_loaded_as_saved(tmp_path):
     model, images = tiny_model(knots=2, steps=4), tiny_images()
     field = model.odevit.depth.field
     for first, second in zip(*(knot.parameters() for knot in field.knots), strict=True):

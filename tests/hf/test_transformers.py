@@ -49,7 +49,7 @@ def test_input_embeddings_see_the_pixels(make):
 
 
 @pytest.mark.parametrize("make", [tiny_model, lambda: tiny_model(depth="stacked"), vit_student])
-def test_what_is_not_split_is_what_is_called(make):
+def test_no_split_modules_are_the_modules_that_are_called(make):
     """Whoever wraps by these names (FSDP, device_map) hangs hooks on forward, and reaches all weights of the field."""
     model, called = make(), set()
     units = [module for module in model.modules() if type(module).__name__ in model._no_split_modules]
@@ -102,7 +102,7 @@ def test_an_upload_has_the_processor(make, tmp_path, monkeypatch):
         assert uploaded["preprocessor_config.json"] is None, "new since the upload began"
 
 
-def test_a_processor_of_somebody_else_stays(tmp_path, caplog):
+def test_save_pretrained_keeps_a_processor_of_another_origin(tmp_path, caplog):
     theirs = OdeViTImageProcessor(image_mean=[0.1, 0.2, 0.3], size={"shortest_edge": 20})
     theirs.save_pretrained(tmp_path)
     before = (tmp_path / "preprocessor_config.json").read_bytes()
@@ -118,7 +118,7 @@ def test_our_own_processor_follows_the_model(tmp_path):
     assert (about["image_mean"], about["size"]) == ([0.1, 0.2, 0.3], {"shortest_edge": 32})
 
 
-def test_who_is_not_the_main_process_writes_nothing(tmp_path):
+def test_save_pretrained_writes_nothing_outside_the_main_process(tmp_path):
     tiny_model().save_pretrained(tmp_path / "a", False)
     assert not list(tmp_path.glob("a/*"))
 
@@ -160,7 +160,7 @@ def test_options_of_gradient_checkpointing_are_used():
     assert contexts
 
 
-def test_a_reentrant_checkpoint_is_replaced_and_said(monkeypatch):
+def test_use_reentrant_is_replaced_with_a_warning(monkeypatch):
     said = []
     monkeypatch.setattr(checkpointing.logger, "warning_once", said.append)
     model, images = tiny_model(steps=4).train(), tiny_images()
@@ -173,7 +173,7 @@ def test_a_reentrant_checkpoint_is_replaced_and_said(monkeypatch):
     assert "use_reentrant=True is not possible" in said[0]
 
 
-def test_every_image_can_be_mapped_on_its_own():
+def test_vmap_over_images_gives_the_logits_of_the_batch():
     model, images = tiny_model(), tiny_images()
     mapped = torch.vmap(lambda image: model(image[None]).logits[0])(images)
     torch.testing.assert_close(mapped, model(images).logits)

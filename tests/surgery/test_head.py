@@ -25,7 +25,7 @@ def projected(model):
         "odevit-options",
     ],
 )
-def test_what_the_head_is_given_gives_its_answer(name):
+def test_capture_head_inputs_records_what_gives_the_logits(name):
     model = make(name)
     (head,) = projected(model)
     with capture_head_inputs([head]) as given, torch.no_grad():
@@ -37,7 +37,7 @@ def test_what_the_head_is_given_gives_its_answer(name):
     assert len(given) == 1, "nobody listens any longer"
 
 
-def test_several_heads_are_heard_one_by_one():
+def test_capture_head_inputs_of_two_heads_are_in_order():
     torch.manual_seed(0)
     model = hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**WIDE, **LABELS)).eval()
     heads = projected(model)
@@ -47,12 +47,12 @@ def test_several_heads_are_heard_one_by_one():
     torch.testing.assert_close(sum(head(x) for head, x in zip(heads, given, strict=True)) / 2, logits)
 
 
-def test_a_projection_within_a_block_is_no_head():
+def test_linear_heads_exclude_projections_inside_blocks():
     """As many outputs as there are classes, but inside."""
     model = hf.ViTForImageClassification(hf.ViTConfig(**WIDE, num_labels=WIDE["hidden_size"])).eval()
     assert projected(model) == [model.classifier]
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2", "clip", "siglip"])
-def test_an_encoder_has_no_head(name):
+def test_linear_heads_of_an_encoder_are_empty(name):
     assert projected(make(name)) == []

@@ -42,7 +42,7 @@ def equal_blocks(model):
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_every_weight_is_the_mean(name):
+def test_init_average_sets_every_weight_to_the_mean_of_the_blocks(name):
     model = make(name)
     field = get_ode_model(model, init="average").field
     own = dict(field.named_parameters())
@@ -55,7 +55,7 @@ def test_every_weight_is_the_mean(name):
     )
 
 
-def test_a_fused_qkv_is_taken_apart():
+def test_init_average_splits_a_fused_qkv():
     model = LikeTimm().eval()
     field = get_ode_model(model, init="average").field
     mean = torch.stack([block.attn.qkv.weight for block in model.blocks]).mean(0)
@@ -63,7 +63,7 @@ def test_a_fused_qkv_is_taken_apart():
         torch.testing.assert_close(projection.weight, mean[32 * number : 32 * (number + 1)])
 
 
-def test_a_layer_scale_is_multiplied_in_or_kept():
+def test_init_average_multiplies_a_layer_scale_into_the_projection_or_keeps_it():
     model = make("dinov2")
     with torch.no_grad():
         for block in model.encoder.layer:
@@ -77,7 +77,7 @@ def test_a_layer_scale_is_multiplied_in_or_kept():
 
 
 @pytest.mark.parametrize("name", ["vit", "vit-classifier", "deit", "dinov2", "dinov3", "clip", "siglip", "odevit"])
-def test_equal_blocks_are_one_field(name):
+def test_equal_blocks_give_a_student_with_the_teachers_states(name):
     """One Lie-Trotter step of length 1 is a block, so the mean of equal blocks walks as the teacher does."""
     model, pixels = equal_blocks(make(name)), images()
     student = get_ode_model(model, init="average", horizon=None, steps=3)
@@ -86,13 +86,13 @@ def test_equal_blocks_are_one_field(name):
         torch.testing.assert_close(x, h, atol=1e-5 * h.abs().max().item(), rtol=0)
 
 
-def test_equal_blocks_with_fused_qkv():
+def test_equal_blocks_with_fused_qkv_give_a_student_with_the_teachers_states():
     model, pixels = equal_blocks(LikeTimm().eval()), images()
     student = get_ode_model(model, init="average", horizon=None, steps=3)
     torch.testing.assert_close(student(pixels), model(pixels), atol=1e-5, rtol=1e-5)
 
 
-def test_what_differs_is_said():
+def test_init_average_lists_everything_that_differs():
     with pytest.raises(ValueError, match=r"hidden_size=64, the teacher's is 32") as caught:
         get_ode_model(make("vit"), init="average", hidden_size=64, num_attention_heads=8, attention="l2", norm="rms")
     text = str(caught.value)
@@ -109,7 +109,7 @@ def test_what_differs_is_said():
         get_ode_model(make("vit"), init="average", gated=True)
 
 
-def test_biases_that_the_teacher_lacks_are_zero():
+def test_biases_that_the_teacher_lacks_start_at_zero():
     model = hf.ViTModel(hf.ViTConfig(**WIDE, qkv_bias=False)).eval()
     field = get_ode_model(model, init="average").field
     assert torch.equal(field.attention.q_proj.bias, torch.zeros(32))

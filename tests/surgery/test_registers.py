@@ -16,7 +16,7 @@ SMALL = {"steps": 3, "horizon": 3.0}
 OWN = 4
 
 
-def test_without_registers_nothing_has_changed(tmp_path):
+def test_registers_0_gives_the_student_without_registers(tmp_path):
     """The student is the plain equation on the teacher's tokens, bit for bit, from the same random numbers."""
     torch.manual_seed(1)
     student = get_ode_model(make("vit-classifier"), **SMALL)
@@ -41,7 +41,7 @@ def test_without_registers_nothing_has_changed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_nobody_outside_sees_them(name):
+def test_registers_appear_in_no_output_of_the_student(name):
     # torch's own attention, in SigLIP's head, rounds otherwise when its weights are to be trained.
     original, pixels = make(name).requires_grad_(False), images()
     teacher, student = Teacher(original), get_ode_model(original, registers=OWN, **SMALL)
@@ -65,7 +65,7 @@ def test_nobody_outside_sees_them(name):
 
 @pytest.mark.parametrize("name", ["vit-classifier", "odevit", "dinov3"])
 @pytest.mark.parametrize("width", [32, 16])
-def test_saved_and_loaded(name, width, tmp_path):
+def test_a_student_with_registers_is_saved_and_loaded(name, width, tmp_path):
     student, pixels = get_ode_model(make(name), registers=OWN, hidden_size=width, **SMALL), images()
     assert student.encoder.registers.shape == (1, OWN, width)
     student.save_pretrained(tmp_path)
@@ -77,7 +77,7 @@ def test_saved_and_loaded(name, width, tmp_path):
     assert sum(p.numel() for p in student.parameters()) - sum(p.numel() for p in plain.parameters()) == OWN * width
 
 
-def test_the_answer_depends_on_them_but_not_on_their_order():
+def test_logits_depend_on_registers_but_not_on_their_order():
     """Attention and MLP treat tokens alike: registers in another order are the same registers."""
     student, pixels = get_ode_model(make("vit-classifier"), registers=OWN, leak=0.5, **SMALL), images()
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_the_answer_depends_on_them_but_not_on_their_order():
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "siglip", "dinov2-registers", "deit", "odevit"])
-def test_the_layout_inside_names_them(name):
+def test_layout_names_the_registers_and_teacher_layout_does_not(name):
     student, pixels = get_ode_model(make(name), registers=OWN, **SMALL), images()
     outside, inside = student.teacher_layout(*pixels.shape[-2:]), student.layout(*pixels.shape[-2:])
     state = student.encoder.encode_tokens(student.teacher_embed(pixels))
@@ -101,7 +101,7 @@ def test_the_layout_inside_names_them(name):
     assert torch.equal(state[:, place][:, -OWN:], student.encoder.registers.expand(2, -1, -1))
 
 
-def test_two_kinds_of_registers_stand_on_both_sides_of_the_patches():
+def test_registers_of_teacher_and_student_are_before_and_after_the_patches():
     student = get_ode_model(make("dinov2-registers"), registers=OWN, **SMALL)
     inside = student.layout()
     assert inside == PrefixLayout(True, (4, 4), 2, OWN)
@@ -109,7 +109,7 @@ def test_two_kinds_of_registers_stand_on_both_sides_of_the_patches():
     assert get_ode_model(make("odevit"), registers=OWN, **SMALL).layout() == TokenLayout(True, (4, 4), 2 + OWN)
 
 
-def test_with_positions_on_a_larger_image():
+def test_registers_with_positions_take_a_larger_image():
     student = get_ode_model(make("dinov3"), registers=OWN, **SMALL)
     pixels = images(size=24)
     assert teacher_path(student, pixels).state.shape == (2, 39, 32)
@@ -124,7 +124,7 @@ def test_a_student_with_registers_compiles_as_one_graph():
     assert torch.equal(compiled(pixels).logits, student(pixels).logits)
 
 
-def test_how_many_there_can_be():
+def test_registers_outside_their_range_are_refused():
     with pytest.raises(ConfigError, match=r"registers=-1; expected a whole number, at least 0"):
         OdeStudentConfig(registers=-1)
     with pytest.raises(ConfigError, match=r"registers=1.5"):

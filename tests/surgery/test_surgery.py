@@ -35,7 +35,7 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_the_whole_way(name, tmp_path):
+def test_a_student_is_trained_saved_loaded_and_unloaded(name, tmp_path):
     """Hub folder -> surgery -> a training step -> save -> load -> unload."""
     original = through_a_folder(make(name), tmp_path / "hub")
     before, flags = weights(original), [value.requires_grad for value in original.parameters()]
@@ -90,7 +90,7 @@ def test_the_whole_way(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_readout_of_the_original_last_state_is_the_original_output(name):
+def test_teacher_readout_of_the_teachers_last_state_is_its_output(name):
     # torch's own attention, in SigLIP's head, rounds otherwise when its weights are to be trained.
     original, pixels = make(name).requires_grad_(False), images()
     teacher, student = Teacher(original), get_ode_model(original, **SMALL)
@@ -105,7 +105,7 @@ def test_readout_of_the_original_last_state_is_the_original_output(name):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_the_layout_names_the_tokens(name):
+def test_teacher_layout_names_cls_patches_and_registers(name):
     original, pixels = make(name), images()
     student = get_ode_model(original, **SMALL)
     layout = student.teacher_layout(*pixels.shape[-2:])
@@ -134,14 +134,14 @@ def test_a_student_takes_a_step_of_length_one_for_each_block_unless_told_otherwi
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2"])
-def test_the_operation_leaves_the_kind_of_attention_alone(name):
+def test_get_ode_model_keeps_the_attention_implementation(name):
     vit = make(name)
     student = get_ode_model(vit, knots=2)
     assert vit.config._attn_implementation == "sdpa"
     assert student.model.config._attn_implementation == "sdpa", "transformers warns of a model without one"
 
 
-def test_registers_of_a_larger_image():
+def test_a_larger_image_gets_rotary_or_interpolated_positions():
     student = get_ode_model(make("dinov3"), **SMALL)
     pixels = images(size=24)
     assert student.teacher_layout(*pixels.shape[-2:]) == PrefixLayout(True, (6, 6), 2)
@@ -152,7 +152,7 @@ def test_registers_of_a_larger_image():
         teacher_path(student, torch.randn(1, 3, 16, 24))
 
 
-def test_positions_are_there_where_attention_has_them_otherwise():
+def test_positions_are_learned_only_where_the_fields_attention_has_none():
     assert get_ode_model(make("dinov3"), **SMALL).encoder.positions is None, "its attention has them"
     assert get_ode_model(make("dinov3"), attention="l2", **SMALL).encoder.positions.shape == (1, 16, 32)
     assert get_ode_model(make("vit"), **SMALL).encoder.positions is None
@@ -166,7 +166,7 @@ def test_positions_are_there_where_attention_has_them_otherwise():
 
 @pytest.mark.parametrize("width", [16, 48])
 @pytest.mark.parametrize("name", ["vit-classifier", "odevit", "dinov3"])
-def test_another_width(name, width, tmp_path):
+def test_a_student_of_another_width_is_trained_and_saved(name, width, tmp_path):
     original, pixels = make(name), images()
     student = get_ode_model(original, hidden_size=width, **SMALL)
     assert student.field.attention.dim == width
@@ -189,7 +189,7 @@ def test_another_width(name, width, tmp_path):
 
 
 @pytest.mark.parametrize("tuples", [False, True])
-def test_a_model_found_by_its_structure(tuples, tmp_path):
+def test_a_model_of_no_known_library_is_found_by_its_structure(tuples, tmp_path):
     original, pixels = LikeTimm(tuples=tuples).eval(), images()
     student = get_ode_model(original, **SMALL)
     assert student.vit_spec.as_tuple is tuples
@@ -205,7 +205,7 @@ def test_a_model_found_by_its_structure(tuples, tmp_path):
         student(pixels, output_hidden_states=True)
 
 
-def test_timm(tmp_path):
+def test_a_timm_model_becomes_a_student(tmp_path):
     timm = pytest.importorskip("timm")
     original = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).eval()
     pixels = images(size=32)
@@ -220,7 +220,7 @@ def test_timm(tmp_path):
     assert torch.equal(again(pixels), student(pixels))
 
 
-def test_the_call_says_how_to_integrate():
+def test_forward_takes_solver_steps_and_horizon():
     student, pixels = get_ode_model(make("vit-classifier"), **SMALL), images()
     fine = teacher_path(student, pixels, steps=7, horizon=2.0, solver="heun")
     assert (fine.time, fine.stats.steps, fine.stats.nfe, len(fine.states)) == (2.0, 7, 14, 8)
@@ -244,13 +244,13 @@ def test_a_student_compiles_as_one_graph(name):
     assert_equal(answers(compiled(pixels)), answers(student(pixels)))
 
 
-def test_our_own_model_keeps_its_options():
+def test_a_student_of_our_own_model_takes_steps():
     student, pixels = get_ode_model(make("odevit"), **SMALL), images()
     assert student(pixels).trajectory.stats.steps == 3
     assert student(pixels, steps=5).trajectory.stats.steps == 5
 
 
-def test_nothing_stays_behind_when_something_fails():
+def test_a_failed_call_leaves_no_hook_and_no_module():
     student = get_ode_model(make("vit"), **SMALL)
     parts = [id(module) for module in student.modules()]
     with pytest.raises(ValueError, match="image size"):
@@ -299,7 +299,7 @@ def test_half_precision_of_the_original_is_kept(tmp_path):
     assert torch.equal(again(images()).logits, output)
 
 
-def test_a_copy_of_a_student_shares_the_original_and_nothing_else():
+def test_deepcopy_of_a_student_shares_only_the_original():
     student = get_ode_model(make("vit"), **SMALL)
     twin = copy.deepcopy(student)
     assert twin.unload() is student.unload()
@@ -307,7 +307,7 @@ def test_a_copy_of_a_student_shares_the_original_and_nothing_else():
     assert len(list(twin.parameters())) == len(list(student.parameters()))
 
 
-def test_summary(capsys):
+def test_summary_counts_trained_all_and_original_parameters(capsys):
     original = make("vit")
     student = get_ode_model(original, **SMALL)
     student.print_summary()
@@ -321,7 +321,7 @@ def test_summary(capsys):
         assert f"{number:,}" in line
 
 
-def test_the_folder_of_a_student(tmp_path):
+def test_save_load_save_of_a_student_gives_the_same_bytes(tmp_path):
     model = make("vit-classifier")
     model.save_pretrained(tmp_path / "hub")
     ViTImageProcessorPil(size={"height": SIZE, "width": SIZE}).save_pretrained(tmp_path / "hub")
@@ -341,7 +341,7 @@ def test_the_folder_of_a_student(tmp_path):
         again.unload()
 
 
-def test_a_folder_that_does_not_fit(tmp_path):
+def test_from_pretrained_refuses_an_empty_folder_and_another_original(tmp_path):
     with pytest.raises(ValueError, match=r"has no config.json and no model.safetensors"):
         OdeStudent.from_pretrained(tmp_path)
     get_ode_model(make("vit-classifier"), **SMALL).save_pretrained(tmp_path)
@@ -349,19 +349,19 @@ def test_a_folder_that_does_not_fit(tmp_path):
         OdeStudent.from_pretrained(tmp_path, original=make("deit"))
 
 
-def test_operating_twice_says_to_unload():
+def test_get_ode_model_of_a_student_says_to_unload():
     student = get_ode_model(make("vit"), **SMALL)
     for given in (student, student.model):
         with pytest.raises(ValueError, match=r"operated on already.*\.unload\(\)"):
             get_ode_model(given)
 
 
-def test_an_equation_has_no_blocks():
+def test_get_ode_model_refuses_a_model_with_depth_ode():
     with pytest.raises(ValueError, match=r"depth='ode': it is an equation already.*expected depth='stacked'"):
         get_ode_model(tiny_model())
 
 
-def test_models_without_equal_blocks_are_refused_with_what_they_have():
+def test_models_without_equal_blocks_are_refused_with_a_list_of_candidates():
     resnet = ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"))
     with pytest.raises(ValueError, match=r"ResNetModel has .*Lists of modules in it: .*\(1 x ResNetBasicLayer\)"):
         get_ode_model(resnet)
@@ -374,13 +374,13 @@ def test_models_without_equal_blocks_are_refused_with_what_they_have():
         get_ode_model(nn.Linear(2, 2))
 
 
-def test_masks_are_refused():
+def test_attention_masks_are_refused():
     student = get_ode_model(make("vit"), **SMALL)
     with pytest.raises(ValueError, match="attention_mask was given, but a field looks at every token"):
         student(images(), attention_mask=torch.ones(2, 17))
 
 
-def test_all_problems_of_a_configuration_at_once():
+def test_all_problems_of_a_configuration_are_listed_at_once():
     with pytest.raises(ConfigError) as caught:
         OdeStudentConfig(solver="hein", steps=0, horizon=-1.0, init="zeros", positions="yes", mlp_ratio=0)
     assert len(caught.value.problems) == 6
@@ -404,7 +404,7 @@ RESTING = {"steps": 12, "horizon": 9.0, "leak": 1.0, "norm": "layer"}
 
 
 @pytest.mark.parametrize(("name", "width"), [("vit-classifier", 32), ("vit-classifier", 16), ("odevit", 32)])
-def test_a_student_stops_by_itself(name, width):
+def test_stop_ends_each_sample_with_the_state_of_its_own_step(name, width):
     student = get_ode_model(make(name), hidden_size=width, num_attention_heads=4, **RESTING).eval()
     pixels = images()
     with torch.no_grad():
@@ -421,7 +421,7 @@ def test_a_student_stops_by_itself(name, width):
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "odevit"])
-def test_a_student_has_a_rest_point(name):
+def test_depth_equilibrium_gives_the_logits_of_a_long_horizon(name):
     # A leak that is strong against any random field: there is one rest point, whatever the weights are.
     student = get_ode_model(make(name), **{**RESTING, "leak": 4.0, "steps": 24}).eval()
     pixels = images()
@@ -430,7 +430,7 @@ def test_a_student_has_a_rest_point(name):
         torch.testing.assert_close(student(pixels, depth="equilibrium").logits, far, rtol=2e-2, atol=5e-3)
 
 
-def test_a_headless_student_is_asked_for_its_velocity_only():
+def test_a_student_without_a_head_refuses_stop_kl():
     student = get_ode_model(make("dino"), **RESTING).eval()
     with pytest.raises(ValueError, match="no head to ask; use stop='velocity'"):
         student(images(), stop="kl")
@@ -450,7 +450,7 @@ def test_names_of_release_0_2_warn_and_give_what_they_gave():
     with pytest.warns(DeprecationWarning, match="teacher_layout"):
         assert student.outer_layout() == student.teacher_layout()
     with pytest.warns(DeprecationWarning, match="vit_spec"):
-        assert get_ode_model(make("vit"), anatomy=student.vit_spec).vit_spec == student.vit_spec
+        assert get_ode_model(make("vit-classifier"), anatomy=student.vit_spec).vit_spec == student.vit_spec
     with pytest.raises(AttributeError, match="no attribute 'tokenz'"):
         student.tokenz  # noqa: B018
 

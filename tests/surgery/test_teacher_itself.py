@@ -65,7 +65,7 @@ def test_a_constant_knot_for_every_block_is_the_teacher(name):
 
 
 @pytest.mark.parametrize("name", ["dinov2-classifier", "dinov3-gated", "odevit-options"])
-def test_it_is_saved_loaded_and_unloaded(name, tmp_path):
+def test_an_exact_student_is_saved_loaded_and_unloaded(name, tmp_path):
     model, pixels = teacher_of(name), images()
     student = exact_student(model)
     student.save_pretrained(tmp_path)
@@ -88,7 +88,7 @@ def test_a_teacher_in_half_precision_is_copied_exactly_and_silently():
     assert_near(teacher_path(exact, pixels).state.detach(), Teacher(model.float()).states(pixels)[-1])
 
 
-def test_options_of_an_attention_are_the_teachers():
+def test_attention_options_are_the_teachers():
     options = {"attention": "hopfield", "attention_options": {"updates": 2}}
     model, pixels = tiny_model(depth="stacked", **options).eval(), torch.randn(2, 3, 16, 16)
     student = exact_student(model)
@@ -99,7 +99,7 @@ def test_options_of_an_attention_are_the_teachers():
             assert exact_student(model, attention_options={"updates": 1}).config.attention_options == {"updates": 1}
 
 
-def test_a_layer_scale_may_stay_a_factor():
+def test_residual_scale_keeps_a_layer_scale_as_a_factor():
     model, pixels = teacher_of("dinov2"), images()
     student = exact_student(model, residual_scale=1.0)
     assert_near(teacher_path(student, pixels).state.detach(), Teacher(model).states(pixels)[-1])
@@ -117,11 +117,11 @@ def test_a_layer_scale_may_stay_a_factor():
         (4, "constant", torch.eye(4).tolist()),
     ],
 )
-def test_shares_by_hand(knots, blend, expected):
+def test_blend_weights_of_small_cases(knots, blend, expected):
     torch.testing.assert_close(blend_weights(KnotSchedule.of(knots, 7.0, blend), 4), torch.tensor(expected))
 
 
-def test_a_knot_between_two_blocks_takes_the_nearest():
+def test_blend_weights_of_a_knot_without_a_block_take_the_nearest():
     table = KnotSchedule.of(4, 1.0, "constant", (0.0, 0.26, 0.27, 0.5))
     assert blend_weights(table, 3).tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], "that in which it lies"
     table = KnotSchedule.of(4, 1.0, "linear", (0.0, 0.4, 0.45, 1.0))
@@ -129,7 +129,7 @@ def test_a_knot_between_two_blocks_takes_the_nearest():
 
 
 @pytest.mark.parametrize("blend", ["linear", "constant"])
-def test_knots_are_blends_of_the_blocks(blend):
+def test_init_average_blends_the_blocks_of_each_knot(blend):
     model = teacher_of("vit")
     student = get_ode_model(model, knots=2, blend=blend, steps=3, horizon=None)
     first, second, third = (block[Q_PROJ] for block in blocks_of(model))
@@ -142,7 +142,7 @@ def test_knots_are_blends_of_the_blocks(blend):
         torch.testing.assert_close(ours, by_hand)
 
 
-def test_low_ranks_start_as_the_nearest_to_what_the_mean_misses():
+def test_low_rank_changes_start_as_the_best_approximation():
     model = teacher_of("dinov2")
     blocks = blocks_of(model)
     mean = {name: sum(block[name] for block in blocks) / 3 for name in blocks[0]}
@@ -173,7 +173,7 @@ def test_vectors_are_blended_at_their_own_knots():
     assert (student.field.at(1.5).attention.q_proj.weight - blocks_of(model)[1][Q_PROJ]).norm() > 1e-3
 
 
-def test_the_default_start():
+def test_init_auto_is_average_with_knots_and_spectral_without():
     assert get_ode_model(make("vit"), steps=3).config.init == "spectral"
     assert get_ode_model(make("vit"), knots=2, steps=3).config.init == "average"
     with pytest.warns(OdeVitWarning, match=r"without its teacher's weights: hidden_size=16, the teacher's is 32"):
@@ -183,7 +183,7 @@ def test_the_default_start():
     assert torch.equal(first.attention.q_proj.weight, second.attention.q_proj.weight)
 
 
-def test_what_a_copy_lacks_is_said():
+def test_get_ode_model_warns_of_what_a_copy_lacks():
     strange = LikeTimm().eval()
     for block in strange.blocks:
         block.mlp.act = torch.nn.Tanh()
@@ -215,7 +215,7 @@ def test_a_block_needs_no_norm_that_is_known_to_have_factors():
     assert weights_of(strange, scaled=True) == {}, "nothing of it is known"
 
 
-def test_what_was_given_up_is_told_knot_by_knot():
+def test_summary_lists_the_distance_of_every_knot():
     model = teacher_of("vit")
     student = get_ode_model(model, knots=2, blend="constant", steps=3, horizon=None)
     _, head, first, second = student.summary().splitlines()
@@ -226,7 +226,7 @@ def test_what_was_given_up_is_told_knot_by_knot():
     assert second.split() == ["2", "0.500", "2-3", *(f"{(apart / block.norm()).item():.3f}" for block in others)]
 
 
-def test_knots_stand_where_the_teacher_moves():
+def test_knot_times_divide_the_path_into_equal_lengths():
     assert knot_times([1.0] * 12, 4) == (0.0, 0.333333, 0.666667, 1.0)
     assert knot_times([1.0] * 12, 4, "constant") == (0.0, 0.25, 0.5, 0.75)
     assert knot_times([1.0, 1.0, 2.0, 4.0], 3) == (0.0, 0.75, 1.0)
@@ -239,7 +239,7 @@ def test_knots_stand_where_the_teacher_moves():
     assert tuple(student.config.knot_times) == times
 
 
-def test_changes_of_vectors_run_straight_where_matrices_jump():
+def test_vector_blend_may_be_linear_where_matrices_are_constant():
     """So that a way needs no step for each of them; at their own knots, norms and biases are those of a layer."""
     model = teacher_of("vit-12")
     student = get_ode_model(model, knots=3, blend="constant", vector_knots=12, vector_blend="linear")
