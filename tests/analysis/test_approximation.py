@@ -55,7 +55,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("steps", [4, 16, 64])
-def test_errors_are_those_against_the_exact_solution(case, steps):
+def test_approximation_error_matches_the_exact_solution(case, steps):
     f, exact, x0, _, _ = CASES[case]
     measured = approximation_error(f, x0, solver="euler", steps=steps, horizon=HORIZON)
     x, h = x0, HORIZON / steps
@@ -67,7 +67,7 @@ def test_errors_are_those_against_the_exact_solution(case, steps):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_constants_are_those_of_the_problem(case):
+def test_approximation_error_measures_c_and_l_of_the_problem(case):
     f, _, x0, lipschitz, bend = CASES[case]
     measured = approximation_error(f, x0, solver="euler", steps=50, horizon=HORIZON)
     torch.testing.assert_close(measured.lipschitz.value, torch.full((len(x0),), lipschitz).double(), rtol=1e-4, atol=0)
@@ -101,7 +101,7 @@ def test_the_error_converges_with_the_order_of_the_solver(solver):
     assert slope(errors) > SOLVERS[solver].order - 0.3
 
 
-def test_the_reference_knows_its_own_error():
+def test_reference_error_bounds_the_error_of_the_reference():
     """The two refinements differ by more than the finer one is wrong."""
     x0 = torch.tensor([[0.2], [0.7]], dtype=torch.float64)
     measured = approximation_error(logistic, x0, solver="rk4", steps=4, horizon=HORIZON, refine=4)
@@ -110,7 +110,7 @@ def test_the_reference_knows_its_own_error():
     assert (measured.reference_error.amax(dim=0) < 0.2 * measured.largest).all()
 
 
-def test_weight_bound_is_for_dot_products():
+def test_weight_bound_is_none_without_dot_product_attention():
     x0 = torch.randn(2, 3, 8)
     measured = {
         kind: approximation_error(
@@ -124,7 +124,7 @@ def test_weight_bound_is_for_dot_products():
     assert measured["l2"].weight_bound is None
 
 
-def test_the_anchor_is_where_the_leak_pulls_to():
+def test_anchor_sets_the_target_of_the_leak():
     """x' = -leak (x - anchor) alone: the exponential solver is exact, whatever the start."""
     field = VectorField(8, 2, 1.0, leak=1.0).double()
     torch.nn.init.zeros_(field.attention.o_proj.weight)
@@ -136,7 +136,7 @@ def test_the_anchor_is_where_the_leak_pulls_to():
     torch.testing.assert_close(measured.curvature.value, expected, rtol=0.02, atol=0)
 
 
-def test_samples_do_not_see_each_other_and_nothing_is_changed():
+def test_samples_are_independent_and_inputs_unchanged():
     field = VectorField(8, 2, 1.0, dropout=0.5)
     x0 = torch.randn(3, 4, 8)
     state = torch.get_rng_state()
@@ -150,7 +150,7 @@ def test_samples_do_not_see_each_other_and_nothing_is_changed():
     torch.testing.assert_close(together, torch.cat(alone, dim=1))
 
 
-def test_a_solution_that_explodes_has_no_bound():
+def test_bound_of_a_diverging_solution_is_infinite():
     """x' = x^2 reaches infinity at t = 1/x0: one sample does, the other does not."""
     x0 = torch.tensor([[0.2], [5.0]], dtype=torch.float64)
     measured = approximation_error(lambda x, t: x * x, x0, solver="euler", steps=40, horizon=2.0)
@@ -158,7 +158,7 @@ def test_a_solution_that_explodes_has_no_bound():
     assert torch.isfinite(measured.largest).tolist() == [True, False]
 
 
-def test_all_problems_are_named():
+def test_all_problems_are_reported_together():
     x0 = torch.ones(1, 2)
     with pytest.raises(ConfigError) as caught:
         approximation_error(decay, x0, solver="tsit5", steps=3, horizon=0.0, refine=1, probes=0)

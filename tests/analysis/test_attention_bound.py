@@ -1,4 +1,4 @@
-"""The bound of attention is a bound, and sharp rows and flat rows both make it smaller."""
+"""attention_bound against dense Jacobians."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def random_attention(scale, bias=True):
 
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("size", [0.1, 1.0, 5.0])
-def test_never_below_the_dense_jacobian(scale, size):
+def test_attention_bound_is_never_below_the_dense_jacobian(scale, size):
     for seed in range(5):
         torch.manual_seed(seed)
         attention = random_attention(scale, bias=seed % 2 == 0)
@@ -42,7 +42,7 @@ def test_never_below_the_dense_jacobian(scale, size):
         assert (dense <= attention_bound(attention, x) * (1 + ROUNDING)).all()
 
 
-def test_reached_where_attention_only_averages():
+def test_attention_bound_is_exact_for_uniform_attention():
     """Queries of zero: P is the constant 1/T, G is linear, and the bound is what it says: |W_V| |W_O| for one head."""
     attention = DotProductAttention(DIM, 1).double().requires_grad_(False)
     attention.q_proj.weight.zero_()
@@ -54,7 +54,7 @@ def test_reached_where_attention_only_averages():
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
-def test_tighter_than_with_one_half_for_the_softmax(scale, monkeypatch):
+def test_attention_bound_is_tighter_than_with_one_half(scale, monkeypatch):
     attention = random_attention(scale)
     x = torch.randn(20, TOKENS, DIM, dtype=torch.float64)
     sharp = attention_bound(attention, x)
@@ -65,7 +65,7 @@ def test_tighter_than_with_one_half_for_the_softmax(scale, monkeypatch):
     assert (sharp < coarse).any()
 
 
-def test_the_same_constant_on_all_keys_changes_nothing():
+def test_attention_bound_ignores_a_constant_on_all_keys():
     attention = random_attention(1.0)
     x = torch.randn(4, TOKENS, DIM, dtype=torch.float64)
     before = attention_bound(attention, x)
@@ -74,14 +74,14 @@ def test_the_same_constant_on_all_keys_changes_nothing():
     torch.testing.assert_close(attention_bound(attention, x), before)
 
 
-def test_one_token_has_the_norm_of_its_matrices():
+def test_attention_bound_of_one_token_is_the_norm_of_its_matrices():
     attention = random_attention(1.0)
     x = torch.randn(3, 1, DIM, dtype=torch.float64)
     dense = dense_norm(lambda one: attention(one, hook=lambda _: None), x)
     assert (dense <= attention_bound(attention, x) * (1 + ROUNDING)).all()
 
 
-def test_the_field_stays_below_norm_times_bound():
+def test_attention_branch_stays_below_norm_times_bound():
     field = VectorField(DIM, HEADS, norm="layer").double().requires_grad_(False)
     branch = field.components["attention"]
     x = torch.randn(4, TOKENS, DIM, dtype=torch.float64)
@@ -90,7 +90,7 @@ def test_the_field_stays_below_norm_times_bound():
     assert (measured <= limit).all()
 
 
-def test_samples_do_not_see_each_other_and_single_precision_is_accepted():
+def test_attention_bound_is_per_sample_and_accepts_float32():
     attention = random_attention(1.0).float()
     x = torch.randn(3, TOKENS, DIM)
     together = attention_bound(attention, x)
@@ -100,7 +100,7 @@ def test_samples_do_not_see_each_other_and_single_precision_is_accepted():
 
 
 @pytest.mark.parametrize("kind", [name for name in ATTENTIONS if name != "dot"])
-def test_other_kinds_are_refused(kind):
+def test_attention_bound_refuses_other_attentions(kind):
     attention = ATTENTIONS[kind](DIM, HEADS)
     with pytest.raises(ValueError, match=r"expected DotProductAttention.*attention='dot'"):
         attention_bound(attention, torch.randn(1, TOKENS, DIM))

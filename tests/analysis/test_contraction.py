@@ -1,4 +1,4 @@
-"""Distances to decision boundaries that are known."""
+"""contraction_radius for heads whose decision boundaries are known."""
 
 import math
 
@@ -29,7 +29,7 @@ def exact_radius(weight, bias, x):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_linear_heads_have_the_distance_to_their_nearest_boundary(classes):
+def test_contraction_radius_of_a_linear_head_is_the_distance_to_the_boundary(classes):
     weight, bias, logits = linear_head(classes, 12)
     x = torch.randn(20, 3, 4, dtype=torch.float64)
     radius = contraction_radius(logits, x, rivals=9)
@@ -41,7 +41,7 @@ def test_linear_heads_have_the_distance_to_their_nearest_boundary(classes):
     assert (radius.median >= radius.value).all()
 
 
-def test_the_answer_changes_at_the_radius_and_not_before():
+def test_answer_changes_at_the_radius_and_not_before():
     _, _, logits = linear_head(5, 6)
     x = torch.randn(30, 6, dtype=torch.float64)
     radius = contraction_radius(logits, x)
@@ -55,7 +55,7 @@ def test_the_answer_changes_at_the_radius_and_not_before():
     assert (radius.error < 1e-3 * radius.value).all()
 
 
-def test_the_radius_scales_with_the_state():
+def test_contraction_radius_scales_with_the_state():
     weight, _, _ = linear_head(4, 6)
     x = torch.randn(8, 6, dtype=torch.float64)
     one = contraction_radius(lambda s: s @ weight.T, x)
@@ -63,7 +63,7 @@ def test_the_radius_scales_with_the_state():
     torch.testing.assert_close(ten.value, 10 * one.value, rtol=1e-3, atol=0)
 
 
-def test_the_nearest_point_of_an_ellipse_is_found():
+def test_contraction_radius_finds_the_nearest_point_of_an_ellipse():
     """Inside (x/2)^2 + y^2 = 1 the nearest boundary of a point (a, 0), a <= 3/2, is at sqrt(1 - a^2 / 3)."""
     a = torch.tensor([0.3, 0.6, 0.9, 1.2], dtype=torch.float64)
     x = torch.stack([a, torch.full_like(a, 1e-3)], dim=1)
@@ -76,7 +76,7 @@ def test_the_nearest_point_of_an_ellipse_is_found():
     torch.testing.assert_close(radius.value, (1 - a.square() / 3).sqrt(), rtol=0.02, atol=0)
 
 
-def test_a_saturated_head_is_reached_too():
+def test_contraction_radius_works_for_a_saturated_head():
     """tanh bends the margin and leaves its boundary where it was: most ways end near the exact one, none below it."""
     weight, bias, logits = linear_head(2, 6)
     x = torch.randn(100, 6, dtype=torch.float64)
@@ -87,7 +87,7 @@ def test_a_saturated_head_is_reached_too():
     assert ((logits(x + radius.value[:, None] * radius.direction).argmax(1) != radius.answer) | ~radius.found).all()
 
 
-def test_an_answer_that_never_changes_is_infinitely_far():
+def test_contraction_radius_is_infinite_for_a_constant_answer():
     """Class 1 wins where the first coordinate is positive; the others have no boundary at all."""
     x = torch.tensor([[-1.0, 0.5], [4.0, 1.0]], dtype=torch.float64)
 
@@ -105,14 +105,14 @@ def test_an_answer_that_never_changes_is_infinitely_far():
     assert (radius.random[:, 1] == math.inf).all()
 
 
-def test_the_limit_is_kept():
+def test_contraction_radius_respects_the_limit():
     x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     head = lambda s: torch.stack([s[:, 0], -s[:, 0] - 4.0], dim=1)  # noqa: E731 (changes its mind at -2, 3 away)
     assert contraction_radius(head, x, limit=4.0).value.item() == pytest.approx(3.0, rel=1e-3)
     assert contraction_radius(head, x, limit=2.9).value.item() == math.inf
 
 
-def test_a_contracting_flow_widens_the_radius():
+def test_contraction_radius_grows_under_a_contracting_flow():
     """Through x' = -x for a time T every distance shrinks by e^-T, so the radius at the start is e^T times larger."""
     _, _, logits = linear_head(4, 6)
     x1 = torch.randn(5, 6, dtype=torch.float64)
@@ -125,7 +125,7 @@ def test_a_contracting_flow_widens_the_radius():
     torch.testing.assert_close(early.value, math.e * late.value, rtol=0.01, atol=0)
 
 
-def test_samples_do_not_see_each_other_and_nothing_is_changed():
+def test_samples_are_independent_and_inputs_unchanged():
     field = VectorField(8, 2, 1.0).double()
     weight = torch.randn(3, 8, dtype=torch.float64)
     x = torch.randn(4, 5, 8, dtype=torch.float64)
@@ -143,7 +143,7 @@ def test_samples_do_not_see_each_other_and_nothing_is_changed():
     torch.testing.assert_close(together.random, torch.cat([one.random for one in alone], dim=1))
 
 
-def test_all_problems_are_named():
+def test_all_problems_are_reported_together():
     with pytest.raises(ConfigError) as caught:
         contraction_radius(lambda s: s[:, :1], torch.randn(2, 3), iterations=0, rivals=0, directions=0, limit=0.0)
     assert [problem.split("=")[0].split()[0] for problem in caught.value.problems] == [

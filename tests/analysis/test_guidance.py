@@ -1,4 +1,4 @@
-"""What a push towards a class changes, and where steps belong."""
+"""Guided trajectories and fitted time grids."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tests.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("settings", [{"leak": 1.0}, {"leak": 0.0, "knots": 3, "steps": 4}])
-def test_a_push_goes_where_it_says_and_nowhere_without_strength(settings):
+def test_guided_raises_the_class_and_strength_0_changes_nothing(settings):
     torch.manual_seed(0)
     model, images = tiny_model(**settings), tiny_images(4)
     still, towards, away = (guided(model, images, 1, strength) for strength in (0.0, 0.5, -0.5))
@@ -31,7 +31,7 @@ def test_a_push_goes_where_it_says_and_nowhere_without_strength(settings):
 @pytest.mark.parametrize(
     "settings", [{"leak": 1.0}, {"leak": 0.0, "fade": 0.5, "knots": 3}, {"knots": 3, "blend": "constant"}]
 )
-def test_a_push_makes_no_other_steps_of_the_rest(solver, settings):
+def test_guided_keeps_the_solver_steps(solver, settings):
     """Not one bit without strength, and little with little: a splitting has no further part in either."""
     torch.manual_seed(0)
     model, images = tiny_model(solver=solver, steps=6, horizon=3.0, **settings), tiny_images(2)
@@ -41,14 +41,14 @@ def test_a_push_makes_no_other_steps_of_the_rest(solver, settings):
     torch.testing.assert_close(weak.shift / faint.shift, torch.full_like(weak.shift, 2.0), rtol=0.1, atol=0)
 
 
-def test_a_push_to_nowhere_is_refused():
+def test_guided_refuses_bad_labels_and_adaptive_solvers():
     with pytest.raises(ConfigError) as caught:
         guided(tiny_model(solver="dopri5"), tiny_images(), 99)
     assert "label=99" in str(caught.value)
     assert "chooses its own steps" in str(caught.value)
 
 
-def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
+def test_fit_grid_beats_the_uniform_grid_on_other_images():
     torch.manual_seed(0)
     model = tiny_model(leak=3.0, solver="euler", steps=6, horizon=3.0)
     solver_config = model.solver_config
@@ -67,7 +67,7 @@ def test_a_fitted_grid_is_better_than_the_uniform_one_also_for_other_images():
         fit_grid(tiny_model(depth="equilibrium", leak=1.0), tiny_images())
 
 
-def test_a_model_keeps_its_grid(tmp_path):
+def test_saved_model_keeps_its_grid(tmp_path):
     model = tiny_model(grid=[0.0, 0.1, 0.5, 1.0], steps=3, solver="heun")
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()

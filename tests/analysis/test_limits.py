@@ -1,4 +1,4 @@
-"""Where a solver stops being stable: from the tableau, from the eigenvalues, and in fact."""
+"""Stability limits of solvers, from tableaus and eigenvalues, and in integrations."""
 
 import math
 
@@ -21,11 +21,11 @@ from tests.report.small import Linear
 
 
 @pytest.mark.parametrize(("solver", "expected"), [(Euler, 2.0), (Heun, 2.0), (Midpoint, 2.0), (RK4, 2.7853)])
-def test_the_intervals_of_absolute_stability(solver, expected):
+def test_stability_interval_of_every_tableau(solver, expected):
     assert stability_interval(solver.tableau) == pytest.approx(expected, abs=2e-4)
 
 
-def test_eigenvalues_decide_and_not_the_norm():
+def test_measure_limits_uses_eigenvalues_and_not_the_norm():
     # Far from normal: the norm is 50, the eigenvalues are -3 and -1; with the leak they are one lower.
     matrix = torch.tensor([[-3.0, 50.0], [0.0, -1.0]], dtype=torch.float64)
     x = torch.randn(4, 1, 2, dtype=torch.float64)
@@ -35,7 +35,7 @@ def test_eigenvalues_decide_and_not_the_norm():
     assert found.images == 4
 
 
-def test_a_pair_of_complex_eigenvalues_has_its_modulus():
+def test_measure_limits_of_a_complex_pair_is_its_modulus():
     matrix = torch.tensor([[-1.0, 2.0], [-2.0, -1.0]], dtype=torch.float64)
     x = torch.randn(2, 1, 2, dtype=torch.float64)
     assert measure_limits(Linear(matrix), x, x).radius == pytest.approx(math.sqrt(5), rel=0.01)
@@ -52,7 +52,7 @@ def test_solvers_are_stable_within_their_limit(solver):
 
 
 @pytest.mark.parametrize("solver", ["euler", "heun", "midpoint", "rk4"])
-def test_and_explicit_ones_diverge_beyond_it(solver):
+def test_explicit_solvers_diverge_beyond_their_limit(solver):
     field = Linear(torch.tensor([[-2.0]], dtype=torch.float64), leak=8.0)
     x0 = torch.ones(1, 1, 1, dtype=torch.float64)
     h = 1.05 * measure_limits(field, x0, x0).max_step(solver)
@@ -66,7 +66,7 @@ class Slackening(Field):
         return Dynamics({"linear": lambda x, t, _: -(6.0 - 4.0 * min(1.0, t / 4.0)) * x}, anchor=x0)
 
 
-def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
+def test_measure_limits_along_path_takes_the_stiffest_time():
     """At the end only the 2 is left, and the steps that it allows take Euler's method away before."""
     field, x0 = Slackening(), torch.ones(1, 1, 1, dtype=torch.float64)
     limits = measure_limits_along_path(field, x0, SolverConfig("rk4", 32, 4.0))
@@ -81,13 +81,13 @@ def test_a_field_that_changes_is_as_stiff_as_where_it_is_stiffest():
     assert farthest[0] <= 1.0 < farthest[1]
 
 
-def test_the_strictest_of_several_limits():
+def test_combine_limits_takes_the_largest_eigenvalues():
     on_the_way, at_rest = StabilityLimits(4.0, 1.0, 8, on_the_way=True), StabilityLimits(3.0, 2.0, 8)
     assert combine_limits([on_the_way, at_rest]) == StabilityLimits(4.0, 2.0, 8, on_the_way=True)
     assert math.isnan(combine_limits([at_rest, StabilityLimits(math.nan, 1.0, 8)]).radius), "no limit is known"
 
 
-def test_outcomes_are_marked():
+def test_mark_stable_compares_steps_with_limits():
     limits = StabilityLimits(radius=4.0, forcing=2.0, images=1)
     ways = [("euler", 8, 3.0), ("euler", 4, 3.0), ("lie_trotter", 4, 3.0), ("dopri5", 1, 100.0)]
     marked = limits.mark_stable(

@@ -1,4 +1,4 @@
-"""The power method finds the norm of the Jacobian."""
+"""local_lipschitz against dense Jacobians."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from odevit.core.field import VectorField
 from odevit.core.layers import NORMS
 
 
-def test_a_linear_field_has_its_spectral_norm():
+def test_local_lipschitz_of_a_linear_field_is_its_spectral_norm():
     matrix = torch.randn(6, 6, dtype=torch.float64)
     x = torch.randn(3, 2, 6, dtype=torch.float64)
     dynamics = Dynamics({"linear": lambda x, t, _: x @ matrix.T}, anchor=x)
@@ -24,7 +24,7 @@ def test_a_linear_field_has_its_spectral_norm():
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("leak", [0.0, 2.0])
-def test_within_one_percent_of_the_dense_jacobian(attention, norm, leak):
+def test_local_lipschitz_is_within_one_percent_of_the_dense_jacobian(attention, norm, leak):
     field = VectorField(8, 2, 2.0, attention=attention, norm=norm, leak=leak).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     measured = local_lipschitz(field, x, iterations=150)
@@ -35,7 +35,7 @@ def test_within_one_percent_of_the_dense_jacobian(attention, norm, leak):
         assert measured.value[sample].item() == pytest.approx(dense, rel=0.01)
 
 
-def test_products_are_those_with_the_dense_jacobian_and_with_its_transpose():
+def test_jacobian_products_match_the_dense_jacobian():
     field = VectorField(8, 2, 2.0, leak=2.0).double()
     x, v, u = torch.randn(3, 1, 4, 8, dtype=torch.float64)
     dense = torch.autograd.functional.jacobian(lambda s: field.dynamics(x)(s, 0.0), x).reshape(32, 32)
@@ -45,7 +45,7 @@ def test_products_are_those_with_the_dense_jacobian_and_with_its_transpose():
     assert jacobian(torch.ones_like, x)[0](v).abs().max() == 0, "a velocity that is the same everywhere"
 
 
-def test_nothing_is_changed():
+def test_local_lipschitz_changes_nothing():
     field = VectorField(8, 2)
     x = torch.randn(2, 4, 8)
     weights = {name: p.clone() for name, p in field.named_parameters()}

@@ -57,7 +57,7 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("case", MATRICES)
-def test_exponents_of_a_matrix_are_the_real_parts_of_its_eigenvalues(case):
+def test_spectrum_of_a_matrix_is_the_real_parts_of_its_eigenvalues(case):
     matrix, exponents = MATRICES[case]
     x0 = torch.randn(2, 3, dtype=torch.float64)
     settings = {"horizon": 40.0, "steps": 500, "transient": 20.0}
@@ -82,7 +82,7 @@ def test_the_running_estimate_ends_at_the_value_and_starts_at_the_growth_of_the_
 
 
 @pytest.mark.parametrize("solver", [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)])
-def test_any_fixed_step_solver_gives_the_exponent_of_its_own_map(solver):
+def test_spectrum_is_that_of_the_solvers_own_map(solver):
     """On x' = -x - leak (x - anchor) a step multiplies differences by a number: its logarithm is the exponent."""
     dynamics = Dynamics({"decay": lambda x, t, _: -x}, anchor=torch.zeros(1, 1, dtype=torch.float64), leak=0.5)
     h, x = 0.25, torch.tensor([[1.0]], dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_any_fixed_step_solver_gives_the_exponent_of_its_own_map(solver):
     assert measured.maximal.item() == pytest.approx(math.log(factor) / h, rel=0, abs=rounding)
 
 
-def test_lorenz():
+def test_maximal_exponent_of_lorenz():
     x0 = torch.randn(256, 3, dtype=torch.float64) + torch.tensor([1.0, 1.0, 25.0])
     measured = maximal_exponent(lorenz, x0, horizon=80.0, steps=4000, transient=10.0)
     assert measured.maximal.mean().item() == pytest.approx(LORENZ, rel=0.02)
@@ -128,7 +128,7 @@ def test_a_full_spectrum_sums_to_the_mean_divergence_of_a_field():
     torch.testing.assert_close(measured.values.sum(dim=1), mean_divergence(field, x0, 3.0, 60), rtol=2e-3, atol=0)
 
 
-def test_weak_weights_and_a_leak_contract():
+def test_maximal_exponent_of_weak_weights_with_leak_is_negative():
     """f' = -leak + something small: every exponent is negative and near -leak."""
     field = VectorField(8, 2, 1.0, norm="center", leak=1.0).double()
     for parameter in field.parameters():
@@ -139,7 +139,7 @@ def test_weak_weights_and_a_leak_contract():
     assert (lyapunov_time(measured.maximal) == math.inf).all()
 
 
-def test_strong_values_without_a_leak_expand():
+def test_maximal_exponent_of_strong_values_without_leak_is_positive():
     """Attention that looks everywhere alike, W_V = W_O = 1, no norm to speak of: the mean token grows as e^t."""
     field = VectorField(8, 2, 1.0, norm="center").double()
     torch.nn.init.zeros_(field.attention.q_proj.weight)
@@ -150,7 +150,7 @@ def test_strong_values_without_a_leak_expand():
     torch.testing.assert_close(measured.maximal, torch.full((3,), 8 / 7).double(), rtol=1e-3, atol=0)
 
 
-def test_the_anchor_is_where_the_leak_pulls_to():
+def test_anchor_sets_the_target_of_the_leak():
     """Measured in two parts, the second at the state and with the directions of the first: the same as in one."""
     field = VectorField(8, 2, 1.0, leak=1.0).double()
     x0 = torch.randn(2, 4, 8, dtype=torch.float64)
@@ -164,7 +164,7 @@ def test_the_anchor_is_where_the_leak_pulls_to():
     assert second.times[-1] == whole.times[-1]
 
 
-def test_the_transient_is_carried_and_not_counted():
+def test_transient_is_integrated_and_not_counted():
     field, x0 = linear([[0.5, 0.0], [0.0, -3.0]]), torch.tensor([[1.0, 1.0]], dtype=torch.float64)
     frame = torch.tensor([[[1.0, 1.0]]], dtype=torch.float64)
     at_once = maximal_exponent(field, x0, horizon=2.0, steps=40, frame=frame)
@@ -180,7 +180,7 @@ def test_the_transient_is_carried_and_not_counted():
     assert later.converged
 
 
-def test_a_perturbation_of_some_tokens_grows_as_those_tokens_do():
+def test_perturbation_of_some_tokens_grows_at_their_rate():
     rates = torch.tensor([0.4, -0.6, -0.6, 0.1], dtype=torch.float64)
     x0 = torch.randn(2, 4, 3, dtype=torch.float64)
     for tokens, expected in ((slice(0, 1), 0.4), (slice(1, 3), -0.6), (slice(3, 4), 0.1)):
@@ -190,7 +190,7 @@ def test_a_perturbation_of_some_tokens_grows_as_those_tokens_do():
         assert (measured.frame[:, :, outside] == 0).all()
 
 
-def test_samples_do_not_see_each_other():
+def test_samples_are_independent():
     field = VectorField(8, 2, 1.0).double()
     x0 = torch.randn(3, 4, 8, dtype=torch.float64)
     together = lyapunov_spectrum(field, x0, 2, horizon=2.0, steps=10)
@@ -200,7 +200,7 @@ def test_samples_do_not_see_each_other():
         torch.testing.assert_close(alone.error[0], together.error[n])
 
 
-def test_an_explosion_is_reported_and_stays_with_its_sample():
+def test_diverging_sample_is_nan_and_others_are_unchanged():
     """x' = x^2 from 5 reaches infinity before t = 1; from -1 it does not."""
     x0 = torch.tensor([[-1.0], [5.0]], dtype=torch.float64)
     measured = maximal_exponent(lambda x, t: x * x, x0, horizon=4.0, steps=400)
@@ -213,7 +213,7 @@ def test_an_explosion_is_reported_and_stays_with_its_sample():
     assert torch.isfinite(spectrum.values).all(dim=1).tolist() == [True, False]
 
 
-def test_an_exponent_that_still_drifts_has_not_converged():
+def test_drifting_exponent_has_not_converged():
     """v' = v / (1 + t) grows as 1 + t: 1/t log(1 + t) goes to zero, but slowly."""
     x0 = torch.ones(1, 1, dtype=torch.float64)
     measured = maximal_exponent(lambda x, t: x / (1.0 + t), x0, horizon=100.0, steps=500)
@@ -221,7 +221,7 @@ def test_an_exponent_that_still_drifts_has_not_converged():
     assert measured.maximal.item() <= 2 * measured.error.item()
 
 
-def test_nothing_is_changed():
+def test_lyapunov_spectrum_changes_nothing():
     field = VectorField(8, 2, dropout=0.3, attention_dropout=0.3)
     x0 = torch.randn(2, 4, 8)
     weights = {name: p.clone() for name, p in field.named_parameters()}
@@ -237,7 +237,7 @@ def test_nothing_is_changed():
     assert not once.values.requires_grad
 
 
-def test_single_precision():
+def test_lyapunov_spectrum_accepts_float32():
     field = VectorField(8, 2, leak=1.0)
     x0 = torch.randn(2, 4, 8)
     single = lyapunov_spectrum(field, x0, 3, horizon=4.0, steps=40)
@@ -248,7 +248,7 @@ def test_single_precision():
     torch.testing.assert_close(single.values, double.values, rtol=0, atol=rounding)
 
 
-def test_states_of_one_number_per_sample():
+def test_lyapunov_spectrum_accepts_one_number_per_sample():
     measured = maximal_exponent(lambda x, t: -x, torch.ones(3, dtype=torch.float64), horizon=1.0, steps=10)
     torch.testing.assert_close(measured.maximal, -torch.ones(3, dtype=torch.float64), rtol=1e-5, atol=0)
 
@@ -263,7 +263,7 @@ def test_lyapunov_time_and_the_step_at_which_divergence_begins():
     assert divergence_step(exponents, steps=12, horizon=6.0).tolist() == [1, 4, 7, -1, -1, -1, -1]
 
 
-def test_by_class():
+def test_by_class_gives_mean_error_and_count():
     values, labels = torch.tensor([1.0, 2.0, 3.0, 7.0]), torch.tensor([4, 4, 4, 0])
     measured = by_class(values, labels)
     assert list(measured) == [0, 4]
@@ -275,7 +275,7 @@ def test_by_class():
         by_class(values[:, None], labels)
 
 
-def test_all_problems_are_named():
+def test_all_problems_are_reported_together():
     x0 = torch.zeros(2, 4, 3)
     with pytest.raises(ConfigError) as caught:
         lyapunov_spectrum(

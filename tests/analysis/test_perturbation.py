@@ -1,4 +1,4 @@
-"""Paths that begin apart in one patch: what a field without forces does to them is known exactly."""
+"""perturb_patch, local_growth and Plane on fields with known solutions."""
 
 import math
 
@@ -21,7 +21,7 @@ def leaking(leak):
     return model
 
 
-def test_paths_of_a_contracting_field_meet():
+def test_perturb_patch_paths_of_a_contracting_field_meet():
     parting = perturb_patch(leaking(1.0), tiny_images(1), (1, 2), strength=0.5)
     expected = [float(parting.distance[0]) * math.exp(-t) for t in parting.times]
     assert parting.distance.tolist() == pytest.approx(expected, rel=1e-4)
@@ -29,14 +29,14 @@ def test_paths_of_a_contracting_field_meet():
     assert parting.meets
 
 
-def test_another_picture_has_a_rest_point_of_its_own():
+def test_perturb_patch_of_a_picture_has_its_own_rest_point():
     parting = perturb_patch(leaking(1.0), tiny_images(1), (1, 2), kind="picture")
     assert parting.distance[0] > 0
     assert parting.distance.tolist() == pytest.approx([float(parting.distance[0])] * 6, rel=1e-4)
     assert not parting.meets
 
 
-def test_only_the_patch_is_changed():
+def test_perturb_patch_changes_only_the_patch():
     model, pixels = leaking(1.0), tiny_images(1)
     parting = perturb_patch(model, pixels, (3, 1), strength=2.0)
     moved = (parting.others[0] - parting.states[0])[0].norm(dim=-1)
@@ -46,7 +46,7 @@ def test_only_the_patch_is_changed():
 
 
 @pytest.mark.parametrize("wrong", [{"patch": (4, 0)}, {"kind": "all"}, {"strength": 0.0}, {"strength": float("nan")}])
-def test_what_cannot_be_is_refused(wrong):
+def test_perturb_patch_refuses_bad_arguments(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         perturb_patch(leaking(1.0), tiny_images(1), **{"patch": (0, 0), **wrong})
 
@@ -66,14 +66,14 @@ def test_local_rates_average_to_the_exponent():
     assert torch.allclose(growth.rates.mean(dim=0), growth.exponents.values[:, 0], atol=1e-6)
 
 
-def test_a_plane_keeps_the_distances_of_what_lies_in_it():
+def test_plane_keeps_distances_of_states_in_it():
     flat = torch.randn(9, 2, dtype=torch.float64) @ torch.linalg.qr(torch.randn(12, 2, dtype=torch.float64))[0].T
     points = Plane.through(flat + 3.0).points(flat + 3.0).double()
     assert torch.allclose(torch.cdist(points, points), torch.cdist(flat, flat), atol=1e-5)
     assert sum(Plane.through(flat).explained) == pytest.approx(1.0)
 
 
-def test_a_plane_never_makes_distances_longer():
+def test_plane_never_makes_distances_longer():
     states = torch.randn(20, 30)
     points = Plane.through(states[:10], states[10:]).points(states)
     assert (torch.cdist(points, points) <= torch.cdist(states, states) + 1e-4).all()

@@ -1,4 +1,4 @@
-"""Errors of shares, of differences, of correlations."""
+"""Errors of proportions, differences and correlations."""
 
 import math
 
@@ -9,7 +9,7 @@ import torch
 from odevit.analysis.significance import Proportion, Z, correlation, paired_error, quantiles, standard_error
 
 
-def test_a_share_with_its_errors():
+def test_proportion_has_binomial_error_and_wilson_interval():
     share = Proportion(90, 100)
     assert share.value == 0.9
     assert share.error == pytest.approx(0.03)
@@ -18,7 +18,7 @@ def test_a_share_with_its_errors():
 
 
 @pytest.mark.parametrize(("hits", "side"), [(0, 1), (50, 0)])
-def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
+def test_proportion_of_none_or_all_has_an_interval(hits, side):
     share = Proportion(hits, 50)
     assert share.error == 0.0
     low, high = share.interval
@@ -28,7 +28,7 @@ def test_a_share_of_none_or_all_still_has_an_interval(hits, side):
 
 
 @pytest.mark.parametrize(("hits", "count", "threshold"), [(72, 72, 0.95), (1, 1, 0.95), (97, 100, 0.95), (4, 10, 0.5)])
-def test_how_many_images_would_settle_it(hits, count, threshold):
+def test_sample_size_is_the_least_that_excludes_the_threshold(hits, count, threshold):
     share = Proportion(hits, count)
     least = share.sample_size(threshold)
 
@@ -40,7 +40,7 @@ def test_how_many_images_would_settle_it(hits, count, threshold):
     assert Proportion(19, 20).sample_size(0.95) is None
 
 
-def test_the_error_of_a_difference_is_that_of_paired_draws():
+def test_paired_error_matches_repeated_draws():
     generator = torch.Generator().manual_seed(0)
     a = torch.rand(20000, generator=generator) < 0.9
     b = a ^ (torch.rand(20000, generator=generator) < 0.05)
@@ -49,7 +49,7 @@ def test_the_error_of_a_difference_is_that_of_paired_draws():
     assert paired_error(a, a) == 0.0
 
 
-def test_correlation_is_pearsons_and_its_p_value_that_of_shuffling():
+def test_correlation_matches_pearson_and_its_p_value():
     generator = np.random.default_rng(0)
     x = generator.normal(size=12)
     y = 0.5 * x + generator.normal(size=12)
@@ -61,13 +61,13 @@ def test_correlation_is_pearsons_and_its_p_value_that_of_shuffling():
     assert correlation([*x.tolist(), math.nan], [*y.tolist(), 0.0]).count == 12
 
 
-def test_no_correlation_where_there_is_none_to_speak_of():
+def test_correlation_of_too_few_or_constant_values_is_none():
     assert correlation([1.0, 2.0], [1.0, 2.0]) is None
     assert correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
     assert correlation([], []) is None
 
 
-def test_quantiles_are_of_what_is_finite():
+def test_quantiles_ignore_values_that_are_not_finite():
     shares = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
     rows = torch.tensor([[math.inf, 3.0, 1.0, math.nan, 2.0], [math.nan] * 5])
     for values, expected in zip(quantiles(rows, shares).values(), (1.0, 2.0, 3.0), strict=True):
@@ -76,7 +76,7 @@ def test_quantiles_are_of_what_is_finite():
     assert all(value.isnan() for value in quantiles(torch.tensor([]), shares).values())
 
 
-def test_a_mask_is_a_share_and_a_mean_has_an_error():
+def test_proportion_of_a_mask_and_standard_error_of_a_mean():
     assert Proportion.of(torch.tensor([True, False, True])) == Proportion(2, 3)
     assert standard_error(torch.tensor([1.0, 3.0])) == pytest.approx(1.0)
     assert standard_error(torch.tensor([1.0])) is None

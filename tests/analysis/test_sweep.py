@@ -1,4 +1,4 @@
-"""Many ways in few integrations, with the answers that each way gives on its own."""
+"""sweep gives the answers of every solver config in few integrations."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolv
 
 @pytest.mark.parametrize("solver", FIXED)
 @pytest.mark.parametrize("conditioned", [False, True])
-def test_one_long_trajectory_read_at_several_times_is_as_many_separate_ones(solver, conditioned):
+def test_sweep_of_one_long_trajectory_equals_separate_solves(solver, conditioned):
     model = tiny_model(time_conditioned=conditioned, leak=0.5)
     ways = [SolverConfig(solver, n, 0.25 * n) for n in (1, 3, 4, 8)]
     batches = images()
@@ -55,7 +55,7 @@ class Counting(Field):
         return Dynamics({"all": component}, anchor=x0, leak=dynamics.leak)
 
 
-def test_ways_with_the_same_step_cost_no_more_than_the_longest():
+def test_sweep_shares_the_trajectory_of_equal_steps():
     model = tiny_model(steps=4, horizon=1.0, solver="euler")
     field = Counting(model.field)
     ways = [
@@ -68,7 +68,7 @@ def test_ways_with_the_same_step_cost_no_more_than_the_longest():
     assert [outcome.nfe for outcome in outcomes] == [4, 8, 16, 2, 4]
 
 
-def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
+def test_sweep_counts_no_evaluations_of_a_static_field():
     """A field that fades away after its horizon of 1.0 is asked five times on a long way, and four times on its own."""
     model = tiny_model(steps=4, horizon=1.0, solver="euler", leak=0.0, fade=0.25)
     ways = horizon_configs(model.solver_config, [1, 2, 8])
@@ -77,7 +77,7 @@ def test_what_rests_costs_a_longer_way_nothing_and_a_shorter_one_no_less():
     assert [outcome.nfe for outcome in sweep(model, images(), ways)] == alone
 
 
-def test_an_outcome_is_what_its_way_gives():
+def test_sweep_outcomes_match_the_model_called_with_each_config():
     model = tiny_model(steps=4, horizon=2.0, leak=1.0)
     batches = images(9)
     ways = [SolverConfig("rk4", 5, 3.0), model.solver_config, SolverConfig("euler", 1, 2.0)]
@@ -103,7 +103,7 @@ def test_an_outcome_is_what_its_way_gives():
     assert [outcome.nfe for outcome in outcomes] == [20, 4 * make_solver(model.solver_config.solver).evaluations(2), 1]
 
 
-def test_embedded_images_need_no_pixels():
+def test_sweep_accepts_embedded_images():
     model = tiny_model()
     batches = images()
     with torch.no_grad():
@@ -119,18 +119,18 @@ class Exploding(Field):
 
 
 @pytest.mark.parametrize("solver", ["euler", "dopri5"])
-def test_an_answer_that_is_not_finite_is_wrong_and_agrees_with_nothing(solver):
+def test_sweep_counts_answers_that_are_not_finite_as_wrong(solver):
     model = with_field(tiny_model(solver=solver), Exploding())
     (outcome,) = sweep(model, images(), [SolverConfig(solver, 8, 8.0)])
     assert (outcome.top1, outcome.agreement, outcome.finite) == (0.0, 0.0, 0.0)
 
 
-def test_no_images_are_refused():
+def test_sweep_refuses_no_images():
     with pytest.raises(ValueError, match="no images"):
         sweep(tiny_model(), [], [SolverConfig("euler", 2, 1.0)])
 
 
-def test_the_ways_that_are_tried():
+def test_config_lists_of_the_report():
     own = SolverConfig("lie_trotter", 12, 6.0)
     steps = step_configs(own)
     assert own in steps
@@ -154,7 +154,7 @@ def test_the_ways_that_are_tried():
     assert len(grid_configs(own)) == 20
 
 
-def test_steps_that_would_skip_a_piece_of_the_weights_have_no_answer():
+def test_sweep_gives_no_answer_for_steps_that_skip_knots():
     model = tiny_model(steps=4, knots=4, blend="constant")
     fine, coarse = sweep(model, images(), [model.solver_config.replace(steps=8), model.solver_config.replace(steps=2)])
     assert (fine.finite, coarse.finite, coarse.agreement) == (1.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Bounds of Euler's error against the errors themselves."""
+"""Bounds of Euler's error against the errors."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def check_against(field, x0, exact, lipschitz, bend, horizon):
 
 @pytest.mark.parametrize("rate", [-1.5, 0.8])
 @pytest.mark.parametrize("horizon", [0.5, 1.0, 3.0])
-def test_euler_on_a_linear_equation_stays_within(rate, horizon):
+def test_approximation_bound_holds_for_euler_on_a_linear_equation(rate, horizon):
     """x' = rate x: L = |rate|, |x''| = rate^2 |x|."""
     x0 = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
     bend = rate**2 * x0.norm().item() * max(1.0, math.exp(rate * horizon))
@@ -39,7 +39,7 @@ def test_euler_on_a_linear_equation_stays_within(rate, horizon):
 
 @pytest.mark.parametrize("start", [0.02, 0.3])
 @pytest.mark.parametrize("horizon", [1.0, 4.0])
-def test_euler_on_the_logistic_equation_stays_within(start, horizon):
+def test_approximation_bound_holds_for_euler_on_the_logistic_equation(start, horizon):
     """x' = x (1 - x) on [0, 1]: L = max |1 - 2x| = 1, |x''| = |x (1 - x) (1 - 2x)| <= 1 / (6 sqrt 3)."""
     x0 = torch.tensor([[start]], dtype=torch.float64)
     check_against(
@@ -53,24 +53,24 @@ def test_euler_on_the_logistic_equation_stays_within(start, horizon):
 
 
 @pytest.mark.parametrize("horizon", [1.0, 3.0])
-def test_it_is_sharp_without_feedback(horizon):
+def test_approximation_bound_is_sharp_for_l_0(horizon):
     """x' = t: L = 0, x'' = 1, and Euler is short by exactly T^2 / (2N)."""
     x0 = torch.zeros(1, dtype=torch.float64)
     error = largest_error(lambda x, t: torch.full_like(x, t), x0, lambda t: t**2 / 2, 8, horizon)
     assert error == pytest.approx(approximation_bound(1.0, 0.0, 8, horizon), rel=1000 * EPS)
 
 
-def test_a_horizon_is_a_rescaling_of_time():
+def test_approximation_bound_of_a_horizon_rescales_time():
     assert approximation_bound(2.0, 0.7, 9, horizon=3.0) == pytest.approx(approximation_bound(18.0, 2.1, 9))
     assert approximation_bound(2.0, 0.7, 9) == pytest.approx((math.exp(0.7) - 1) / (2 * 9 * 0.7) * 2.0)
 
 
-def test_it_is_continuous_at_zero_and_infinite_where_the_exponential_is():
+def test_approximation_bound_is_continuous_at_0_and_may_be_infinite():
     assert approximation_bound(1.0, 1e-9, 5) == pytest.approx(approximation_bound(1.0, 0.0, 5), rel=1e-8)
     assert approximation_bound(1.0, 1e4, 5) == math.inf
 
 
-def test_floats_give_a_float_and_tensors_a_tensor():
+def test_approximation_bound_gives_floats_for_floats_and_tensors_for_tensors():
     assert isinstance(approximation_bound(1.0, 0.5, 4), float)
     bends, constants = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.5])
     expected = torch.tensor([approximation_bound(1.0, 0.0, 4, 2.0), approximation_bound(2.0, 0.5, 4, 2.0)])
@@ -80,13 +80,13 @@ def test_floats_give_a_float_and_tensors_a_tensor():
 
 
 @pytest.mark.parametrize("times", [(0.0, 0.5, 1.0, 1.5), (0.0, 0.1, 0.7, 2.0), (3.0, 1.0, 0.5)])
-def test_the_curvature_of_a_parabola_is_exact_on_any_grid(times):
+def test_curvature_of_a_parabola_is_exact_on_any_grid(times):
     a, b, c = torch.randn(3, 2, 5, 4, dtype=torch.float64)
     states = [a * t**2 / 2 + b * t + c for t in times]
     torch.testing.assert_close(curvature(states, times), a.flatten(1).norm(dim=-1))
 
 
-def test_the_curvature_of_a_solution_approaches_its_largest_from_below():
+def test_curvature_of_a_solution_grows_to_its_maximum():
     """x'' = x for x' = -x, largest at the start."""
     exact = 1.0
     values = []
@@ -99,7 +99,7 @@ def test_the_curvature_of_a_solution_approaches_its_largest_from_below():
     assert gaps[1] / gaps[2] == pytest.approx(2, rel=0.05)
 
 
-def test_the_curvature_of_a_saved_trajectory_has_one_number_per_sample():
+def test_curvature_gives_one_number_per_sample():
     solution = solve(lambda x, t: -x, torch.randn(3, 5, 4), solver="rk4", steps=16, save="all")
     assert curvature(solution.states, solution.times).shape == (3,)
 
@@ -111,7 +111,7 @@ def attention_of(q, k, v):
     return attention
 
 
-def test_the_bound_of_the_weights_by_hand():
+def test_weight_bound_by_hand():
     """Two heads of width 2; the first has |W_V| = 3 and |W_K^T W_Q| = 2, the second 1 and 20."""
     attention = attention_of(q=[1.0, 2.0, 5.0, 0.0], k=[1.0, 1.0, 4.0, 9.0], v=[3.0, 1.0, 0.5, 1.0])
     R, N, L, root = 10.0, 12, 0.5, math.sqrt(2)
@@ -120,7 +120,7 @@ def test_the_bound_of_the_weights_by_hand():
     assert weight_bound(attention, R, N).item() == pytest.approx(expected, rel=1000 * EPS)
 
 
-def test_the_bound_of_the_weights_by_the_slow_formula():
+def test_weight_bound_matches_the_slow_formula():
     attention = DotProductAttention(12, 3).double()
     q, k, v = (p.weight.view(3, 4, 12) for p in (attention.q_proj, attention.k_proj, attention.v_proj))
     heads = [
@@ -135,7 +135,7 @@ def test_the_bound_of_the_weights_by_the_slow_formula():
     assert not weight_bound(attention, 5.0, 8).requires_grad
 
 
-def test_the_bound_of_the_weights_falls_as_the_paper_prints_it():
+def test_weight_bound_falls_with_n_cubed():
     attention = DotProductAttention(12, 3)
     assert weight_bound(attention, 10.0, 8) / weight_bound(attention, 10.0, 16) == pytest.approx(8)
 
@@ -152,7 +152,7 @@ def test_the_bound_of_the_weights_falls_as_the_paper_prints_it():
         ((-1.0, -0.5, 0, math.inf), r"4 problems"),
     ],
 )
-def test_the_approximation_bound_refuses(arguments, message):
+def test_approximation_bound_refuses_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         approximation_bound(*arguments)
 
@@ -171,13 +171,13 @@ X = torch.zeros(2, 3)
         ([X.sum()] * 3, [0.0, 1.0, 2.0], r"expected all alike, \[batch, ...\]"),
     ],
 )
-def test_curvature_refuses(states, times, message):
+def test_curvature_refuses_bad_arguments(states, times, message):
     with pytest.raises(ValueError, match=message):
         curvature(states, times)
 
 
 @pytest.mark.parametrize("name", sorted(set(ATTENTIONS) - {"dot"}))
-def test_the_bound_of_the_weights_refuses_other_attentions(name):
+def test_weight_bound_refuses_other_attentions(name):
     with pytest.raises(ValueError, match=r"expected DotProductAttention, eq. \(11\) is about attention='dot'"):
         weight_bound(ATTENTIONS[name](12, 3), 10.0, 8)
 
@@ -190,6 +190,6 @@ def test_the_bound_of_the_weights_refuses_other_attentions(name):
         (10.0, 8, -0.5, r"lipschitz=-0.5; expected a number >= 0"),
     ],
 )
-def test_the_bound_of_the_weights_refuses(radius, steps, lipschitz, message):
+def test_weight_bound_refuses_bad_arguments(radius, steps, lipschitz, message):
     with pytest.raises(ValueError, match=message):
         weight_bound(DotProductAttention(12, 3), radius, steps, lipschitz)

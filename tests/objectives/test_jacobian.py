@@ -1,4 +1,4 @@
-"""The size of the Jacobian along a trajectory."""
+"""The penalty JacobianNorm."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from odevit.objectives.penalties import JacobianNorm
 
 
 @pytest.mark.parametrize("distance", [0.03, 1.0])
-def test_it_is_the_frobenius_norm_of_a_linear_field(distance):
+def test_jacobian_norm_of_a_linear_field_is_its_frobenius_norm(distance):
     """For f(x) = A x a difference is exact at any distance, and E |A v|^2 = |A|_F^2."""
     torch.manual_seed(0)
     matrix = torch.randn(6, 6, dtype=torch.float64)
@@ -24,7 +24,7 @@ def test_it_is_the_frobenius_norm_of_a_linear_field(distance):
     assert solution.penalties["jacobian"].item() == pytest.approx(matrix.square().sum().item() / 6, rel=0.02)
 
 
-def test_a_small_distance_gives_the_jacobian_of_a_field_and_leaves_its_leak_out():
+def test_jacobian_norm_matches_the_jacobian_without_leak():
     torch.manual_seed(0)
     field, x = VectorField(8, 2, leak=3.0).double(), torch.randn(1, 4, 8, dtype=torch.float64)
     dense = torch.func.jacfwd(lambda y: field.dynamics(x).with_attention_hook(lambda _: None).forcing(y, 0.0))(x)
@@ -34,7 +34,7 @@ def test_a_small_distance_gives_the_jacobian_of_a_field_and_leaves_its_leak_out(
     assert solution.penalties["jacobian"].item() == pytest.approx(exact, rel=0.03)
 
 
-def test_training_on_it_makes_it_smaller():
+def test_training_with_jacobian_norm_reduces_it():
     torch.manual_seed(0)
     field, x = VectorField(8, 2), torch.randn(16, 4, 8)
     optimiser = torch.optim.SGD(field.parameters(), lr=0.5)

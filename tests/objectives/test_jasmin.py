@@ -1,4 +1,4 @@
-"""JaSMin against its definition, its gradient against differences, its bound against eigenvalues."""
+"""JaSMin against its definition, its gradient and its bound."""
 
 import math
 
@@ -33,13 +33,13 @@ def slow_jasmin(maps, k):
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_g_by_its_definition(k):
+def test_g_matches_its_definition(k):
     rows = random_rows(20, 6)
     torch.testing.assert_close(g(rows, k), torch.tensor([slow_g(r, k) for r in rows], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("k", [0, 2, 3, 8])
-def test_jasmin_by_its_definition(k):
+def test_jasmin_matches_its_definition(k):
     maps = random_rows(2, 3, 7, 9)
     # Logarithms of g's as small as 1e-12 are at most 28, and each is rounded.
     assert jasmin(maps, k).item() == pytest.approx(slow_jasmin(maps, k), rel=0, abs=64 * 28 * EPS)
@@ -61,20 +61,20 @@ def test_g_bounds_the_eigenvalues_of_the_softmax_jacobian(keys, concentration):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("keys", [3, 7, 66])
-def test_flat_rows_cost_exactly_nothing(dtype, keys):
+def test_jasmin_of_flat_rows_is_0(dtype, keys):
     maps = torch.zeros(2, 2, keys, keys).softmax(-1).to(dtype)
     assert [jasmin(maps, k).item() for k in {2, keys // 2 + 1, keys - 1}] == [0.0] * len({2, keys // 2 + 1, keys - 1})
 
 
 @pytest.mark.parametrize("k", [0, 2, 4])
-def test_the_gradient_is_that_of_finite_differences(k):
+def test_jasmin_gradient_matches_finite_differences(k):
     logits = torch.randn(2, 2, 5, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda z: jasmin(z.softmax(-1), k), logits)
     maps = logits.detach().softmax(-1).requires_grad_()
     assert torch.autograd.gradcheck(lambda p: jasmin(p, k), maps)
 
 
-def test_only_the_sharpest_row_of_each_head_has_a_gradient():
+def test_jasmin_gradient_reaches_the_sharpest_row_of_each_head():
     maps = random_rows(2, 3, 7, 9).requires_grad_()
     jasmin(maps, 2).backward()
     rows = maps.grad.abs().sum(-1) > 0
@@ -94,20 +94,20 @@ def follow(k, start):
     return logits.softmax(-1).flatten().sort(descending=True).values
 
 
-def test_k_2_evens_out_the_three_largest_and_the_largest_k_all_of_them():
+def test_jasmin_k_equalises_the_k_plus_1_largest_probabilities():
     three, six = follow(2, start=0.6), follow(5, start=0.6)
     assert (three[0] - three[2]).item() < 0.01 < (three[2] - three[5]).item()
     assert (six[0] - six[5]).item() < 0.01
 
 
-def test_k_0_flattens_flat_rows_and_collapses_sharp_ones():
+def test_jasmin_k_0_flattens_flat_rows_and_collapses_sharp_ones():
     assert follow(0, start=0.4)[0].item() < 0.2
     assert follow(0, start=0.8)[0].item() > 0.99
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("k", [0, 2, 4])
-def test_one_hot_rows_are_finite_and_never_cheaper_than_flat_ones(dtype, k):
+def test_jasmin_of_one_hot_rows_is_finite_and_above_flat_rows(dtype, k):
     logits = (1e4 * torch.eye(6)).expand(1, 2, 6, 6).clone().requires_grad_()
     loss = jasmin(logits.softmax(-1).to(dtype), k)
     loss.backward()
@@ -121,7 +121,7 @@ def field_and_state():
 
 
 @pytest.mark.parametrize("name", ["euler", "heun", "lie_trotter"])
-def test_in_the_loop_it_is_the_mean_over_all_maps(name):
+def test_jasmin_penalty_is_the_mean_over_all_maps(name):
     field, x0 = field_and_state()
     solution = solve(field, x0, solver=name, steps=3, penalties={"jasmin": JaSMin(k=2)}, save=SaveAt(attentions=True))
     expected = torch.stack([jasmin(maps, 2) for maps in solution.attentions]).mean()
@@ -130,7 +130,7 @@ def test_in_the_loop_it_is_the_mean_over_all_maps(name):
 
 
 @pytest.mark.parametrize("name", ["heun", "lie_trotter"])
-def test_in_the_loop_it_reaches_the_queries_and_recomputing_changes_nothing(name):
+def test_jasmin_penalty_has_a_gradient_with_and_without_checkpointing(name):
     field, x0 = field_and_state()
     gradients = []
     for checkpoint in (False, True):
@@ -154,7 +154,7 @@ def test_in_the_loop_it_reaches_the_queries_and_recomputing_changes_nothing(name
         (True, r"k=True; expected 0 or a whole number"),
     ],
 )
-def test_a_bad_k_is_refused(k, message):
+def test_jasmin_refuses_a_bad_k(k, message):
     with pytest.raises(ValueError, match=message):
         jasmin(random_rows(1, 1, 4, 4), k)
     with pytest.raises(ValueError, match=message):
@@ -162,17 +162,17 @@ def test_a_bad_k_is_refused(k, message):
 
 
 @pytest.mark.parametrize(("k", "keys"), [(4, 4), (9, 4), (0, 1)])
-def test_too_few_keys_are_refused(k, keys):
+def test_jasmin_refuses_too_few_keys(k, keys):
     with pytest.raises(ValueError, match=rf"a row has {keys}; pass a smaller k"):
         jasmin(torch.full((1, 1, 4, keys), 1 / keys), k)
 
 
 @pytest.mark.parametrize(("k", "message"), [(0, r"k=0; expected 1 or more"), (4, r"g_4 looks at the 5 largest keys")])
-def test_g_refuses_what_it_has_no_probability_for(k, message):
+def test_g_refuses_k_beyond_the_row(k, message):
     with pytest.raises(ValueError, match=message):
         g(torch.full((4,), 0.25), k)
 
 
-def test_a_field_without_attention_is_refused():
+def test_jasmin_penalty_refuses_a_field_without_attention():
     with pytest.raises(ValueError, match=r"the field made none; integrate a field with attention"):
         solve(lambda x, t: -x, torch.ones(1, 2, 3), solver="euler", steps=1, penalties={"jasmin": JaSMin()})

@@ -1,4 +1,4 @@
-"""Path matching is a weighted mean of squares, written out by hand; the KL of softened answers is torch's."""
+"""Losses between states, logits and pooled features."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ STUDENT = states((1.0, 2.0, 3.0), (0.0, 1.0, 0.0))
 TEACHER = states((0.0, 0.0, 0.0), (3.0, 0.0, 2.0))
 
 
-def test_by_hand():
+def test_path_matching_by_hand():
     out = path_matching(STUDENT, TEACHER, LAYOUT, cls=0.45, patches=0.45, registers=0.10)
     first, second = 0.45 * 1 + 0.45 * 4 + 0.1 * 9, 0.45 * 9 + 0.45 * 1 + 0.1 * 4
     assert out["loss"].item() == pytest.approx((first + second) / 2)
@@ -34,7 +34,7 @@ def test_by_hand():
     }
 
 
-def test_by_default_it_is_the_mean_square_distance_of_cls():
+def test_path_matching_defaults_to_the_mse_of_cls():
     student, teacher = (list(torch.randn(3, 2, 6, 5)) for _ in range(2))
     out = path_matching(student, teacher, LAYOUT)
     expected = sum((x[:, 0] - y[:, 0]).square().mean() for x, y in zip(student, teacher, strict=True)) / 3
@@ -42,11 +42,11 @@ def test_by_default_it_is_the_mean_square_distance_of_cls():
     assert set(out) == {"loss", "cls", "checkpoints"}
 
 
-def test_one_checkpoint_is_the_last_state_alone():
+def test_path_matching_of_one_checkpoint_is_the_last_state():
     assert path_matching(STUDENT[-1:], TEACHER[-1:], LAYOUT)["loss"].item() == pytest.approx(9.0)
 
 
-def test_the_gradient_is_that_of_the_groups_asked_for_and_not_the_teachers():
+def test_path_matching_gradient_is_that_of_the_weighted_groups():
     x, y = (torch.randn(2, 6, 3, requires_grad=True) for _ in range(2))
     out = path_matching([x], [y], LAYOUT, cls=0.0, patches=2.0)
     out["loss"].backward()
@@ -58,7 +58,7 @@ def test_the_gradient_is_that_of_the_groups_asked_for_and_not_the_teachers():
     assert not out["checkpoints"].requires_grad
 
 
-def test_a_teacher_without_registers_is_matched_in_the_rest():
+def test_path_matching_accepts_a_teacher_without_registers():
     shorter = [y[:, :5] for y in TEACHER]
     asked = {"cls": 0.5, "patches": 0.5}
     assert (
@@ -67,7 +67,7 @@ def test_a_teacher_without_registers_is_matched_in_the_rest():
     )
 
 
-def test_half_precision_is_summed_in_single():
+def test_path_matching_of_half_precision_sums_in_float32():
     student, teacher = [torch.full((1, 6, 3), 400.0).half()], [torch.zeros(1, 6, 3).half()]
     assert path_matching(student, teacher, LAYOUT)["loss"].item() == 160_000.0
 
@@ -88,13 +88,13 @@ def test_half_precision_is_summed_in_single():
         (STUDENT, [y[:, :5] for y in TEACHER], LAYOUT, {"registers": 0.1}, r"6 tokens of the student and 6 of the"),
     ],
 )
-def test_bad_arguments_say_what_was_given_and_what_to_do(student, teacher, layout, weights, message):
+def test_path_matching_refuses_bad_arguments(student, teacher, layout, weights, message):
     with pytest.raises(ValueError, match=message):
         path_matching(student, teacher, layout, **weights)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
-def test_the_kl_of_answers_is_that_of_torch(temperature):
+def test_logit_kl_matches_torch(temperature):
     student, teacher = torch.randn(2, 5, 10, dtype=torch.float64)
     p, q = (student / temperature).log_softmax(-1), (teacher / temperature).softmax(-1)
     expected = temperature**2 * F.kl_div(p, q, reduction="batchmean")
@@ -102,7 +102,7 @@ def test_the_kl_of_answers_is_that_of_torch(temperature):
     assert expected > 0
 
 
-def test_the_kl_is_zero_at_equality_and_for_a_shift_of_the_logits():
+def test_logit_kl_is_0_at_equality_and_for_shifted_logits():
     logits = torch.randn(5, 10, dtype=torch.float64)
     assert logit_kl(logits, logits)["loss"].item() == 0.0
     # The shift itself rounds logits of about 6, and so does every logarithm.
@@ -110,7 +110,7 @@ def test_the_kl_is_zero_at_equality_and_for_a_shift_of_the_logits():
     assert abs(logit_kl(logits + 3.0, logits)["loss"].item()) <= rounding
 
 
-def test_the_gradient_keeps_its_size_at_high_temperatures_and_does_not_reach_the_teacher():
+def test_logit_kl_gradient_keeps_its_size_at_high_temperatures():
     """T^2 KL -> |z - z'|^2 / (2 n) for centred logits and large T."""
     student, teacher = torch.randn(2, 5, 10, dtype=torch.float64)
     student = (student - student.mean(-1, keepdim=True)).requires_grad_()
@@ -120,24 +120,24 @@ def test_the_gradient_keeps_its_size_at_high_temperatures_and_does_not_reach_the
     assert teacher.grad is None
 
 
-def test_certain_answers_are_finite():
+def test_logit_kl_of_certain_answers_is_finite():
     loss = logit_kl(torch.tensor([[1e4, -1e4]]).half(), torch.tensor([[-1e4, 1e4]]).half())["loss"]
     assert loss.item() == pytest.approx(2e4, rel=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_temperature_that_is_not_one_is_refused(temperature):
+def test_logit_kl_refuses_bad_temperatures(temperature):
     with pytest.raises(ValueError, match=r"temperature=.*expected a finite number > 0"):
         logit_kl(torch.zeros(2, 3), torch.zeros(2, 3), temperature)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (3, 3), (2, 3, 1)])
-def test_other_labels_are_refused(shape):
+def test_logit_kl_refuses_different_labels(shape):
     with pytest.raises(ValueError, match=r"student \[2, 3\] and of the teacher.*same labels"):
         logit_kl(torch.zeros(2, 3), torch.zeros(shape))
 
 
-def test_what_heads_are_given_is_compared_over_its_variance():
+def test_pooled_matching_divides_by_the_variance():
     """An error of a given share of the variance, in whatever units, is that share; several heads are a mean."""
     torch.manual_seed(0)
     goal = torch.randn(4096, 8, dtype=torch.float64)
@@ -151,12 +151,12 @@ def test_what_heads_are_given_is_compared_over_its_variance():
     assert shifted.item() == pytest.approx(pooled_matching([off], [goal])["loss"].item(), rel=1e-6)
 
 
-def test_a_single_image_is_measured_by_its_size():
+def test_pooled_matching_of_one_image_divides_by_its_mean_square():
     goal = torch.tensor([[3.0, -4.0]])
     assert pooled_matching([torch.zeros(1, 2)], [goal])["loss"].item() == pytest.approx(1.0, rel=1e-5)
 
 
-def test_no_gradient_reaches_what_the_teacher_gives_its_head():
+def test_pooled_matching_detaches_the_teacher():
     ours, theirs = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
     pooled_matching([ours], [theirs])["loss"].backward()
     assert ours.grad.abs().sum() > 0
@@ -164,6 +164,6 @@ def test_no_gradient_reaches_what_the_teacher_gives_its_head():
 
 
 @pytest.mark.parametrize("given", [([], []), ([torch.zeros(2, 3)], []), ([torch.zeros(2, 3)], [torch.zeros(2, 4)])])
-def test_heads_that_are_given_different_things_are_refused(given):
+def test_pooled_matching_refuses_different_shapes(given):
     with pytest.raises(ValueError, match=r"the heads of the student are given .* expected the same shapes"):
         pooled_matching(*given)

@@ -1,4 +1,4 @@
-"""What every penalty of the registry promises."""
+"""What every registered penalty fulfils."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from odevit.solvers.penalties import PENALTIES
 
 
 @pytest.mark.parametrize("name", PENALTIES)
-def test_a_penalty_is_one_finite_number_with_a_gradient(name):
+def test_every_penalty_is_one_finite_number_with_a_gradient(name):
     field, x0 = VectorField(16, 2).double(), torch.randn(2, 5, 16, dtype=torch.float64)
     for parameter in field.parameters():
         parameter.data.mul_(3.0)  # lively enough that nothing settles on its own
@@ -37,7 +37,7 @@ def test_a_penalty_is_one_finite_number_with_a_gradient(name):
         ("transport", Transport, True, False),
     ],
 )
-def test_when_a_penalty_is_asked_and_for_what(name, kind, running, needs_attentions):
+def test_penalties_are_called_per_step_or_at_the_end(name, kind, running, needs_attentions):
     assert PENALTIES[name] is kind
     assert (kind.is_running(), kind.is_terminal()) == (running, not running)
     assert kind.needs_attentions == needs_attentions

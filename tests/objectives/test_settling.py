@@ -1,4 +1,4 @@
-"""What is asked of the place where a trajectory ends."""
+"""The penalty Settling."""
 
 import pytest
 import torch
@@ -18,25 +18,25 @@ def cost(matrix, *, steps=3, **settings):
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_it_is_the_square_of_what_the_largest_exponent_is_above_the_margin(steps):
+def test_settling_is_the_squared_excess_of_the_largest_exponent(steps):
     matrix = torch.diag(torch.tensor([0.5, -1.0, -2.0], dtype=torch.float64))
     assert cost(matrix, steps=steps, margin=0.25).item() == pytest.approx(0.75**2, rel=1e-2)
 
 
-def test_where_everything_shrinks_faster_than_asked_it_costs_nothing():
+def test_settling_is_0_below_the_margin():
     matrix = torch.diag(torch.tensor([-0.5, -1.0, -2.0], dtype=torch.float64))
     assert cost(matrix, margin=0.4).item() == 0.0
     assert cost(matrix, margin=0.6).item() == pytest.approx(0.1**2, rel=0.1)
 
 
-def test_its_gradient_moves_the_largest_exponent_alone():
+def test_settling_gradient_moves_the_largest_exponent():
     rates = torch.tensor([0.5, -1.0, -2.0], dtype=torch.float64, requires_grad=True)
     cost(torch.diag(rates), margin=0.25).backward()
     # d (rate + margin)^2 / d rate = 2 * 0.75
     torch.testing.assert_close(rates.grad, torch.tensor([1.5, 0.0, 0.0], dtype=torch.float64), rtol=2e-2, atol=1e-6)
 
 
-def test_the_leak_counts():
+def test_settling_includes_the_leak():
     """f(x) = M x - leak x: every exponent falls by the leak."""
     matrix = torch.diag(torch.tensor([1.5, 0.0], dtype=torch.float64))
     x0 = torch.zeros(8, 2, dtype=torch.float64)
@@ -47,7 +47,7 @@ def test_the_leak_counts():
     assert cost.item() == pytest.approx(0.6**2, rel=0.02)
 
 
-def test_half_precision_around_it_changes_nothing():
+def test_settling_ignores_autocast():
     """A disturbance of one percent would be lost in bfloat16."""
     field = VectorField(16, 2, leak=0.5)
 
@@ -62,7 +62,7 @@ def test_half_precision_around_it_changes_nothing():
         assert cost() == expected
 
 
-def test_nothing_is_asked_of_the_way_there():
+def test_settling_has_no_gradient_along_the_path():
     """No gradient reaches the start of the trajectory, and a checkpointed one gives the same gradient to the field."""
     field, x0 = VectorField(16, 2, leak=0.5).double(), torch.randn(4, 5, 16, dtype=torch.float64, requires_grad=True)
     gradients = []

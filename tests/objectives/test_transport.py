@@ -1,4 +1,4 @@
-"""The cost of moving."""
+"""The penalty Transport."""
 
 import math
 
@@ -13,7 +13,7 @@ from odevit.objectives.penalties import Transport
 @pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("horizon", [1.0, 3.0])
 @pytest.mark.parametrize("name", ["euler", "rk4", "strang"])
-def test_a_constant_velocity_costs_its_square(steps, horizon, name):
+def test_transport_of_a_constant_velocity_is_its_square(steps, horizon, name):
     velocity = torch.tensor([3.0, 4.0], dtype=torch.float64)
     x0 = torch.zeros(5, 2, dtype=torch.float64)
     solution = solve(
@@ -27,7 +27,7 @@ def test_a_constant_velocity_costs_its_square(steps, horizon, name):
     assert solution.penalties["transport"].item() == pytest.approx((9 + 16) / 2)
 
 
-def test_it_approaches_the_integral_from_below():
+def test_transport_approaches_the_integral_from_below():
     """1/T int_0^T |e^{-t}|^2 dt = (1 - e^{-2T}) / (2T), and the mean of a square is at least the square of the mean."""
     exact = (1 - math.exp(-4)) / 4
     costs = [
@@ -49,7 +49,7 @@ def test_it_approaches_the_integral_from_below():
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.05)
 
 
-def test_it_is_that_of_the_released_code_for_euler():
+def test_transport_matches_the_released_code_for_euler():
     """sum_m h |f(x_m)|^2 / numel."""
     field, x = VectorField(16, 2), torch.randn(2, 5, 16)
     solution = solve(field, x, solver="euler", steps=4, penalties={"transport": Transport()})

@@ -49,7 +49,7 @@ def classes(count):
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, 1), (10, 10), (100, 12)])
-def test_classes_are_bubbles_and_the_extreme_ones_have_names(count, named):
+def test_draw_classes_labels_the_extreme_classes(count, named):
     numbers = classes(count)
     figure = draw_classes(numbers)
     axes = drawn(figure)[0]
@@ -63,7 +63,7 @@ def test_classes_are_bubbles_and_the_extreme_ones_have_names(count, named):
     assert ("r = −0.10, p = 0.3" in title(figure)) == (count > 2)
 
 
-def test_exponents_that_are_all_missing_or_all_alike():
+def test_draw_exponents_accepts_missing_and_equal_values():
     part = {"values": [None, None], "negative": share(0, 2)}
     (axes,) = drawn(draw_exponents({"path": part, "rest": part}))
     assert not axes.patches
@@ -74,7 +74,7 @@ def test_exponents_that_are_all_missing_or_all_alike():
     assert axes.figure.legends[0].get_texts()[1].get_text() == "at rest (1 images)"
 
 
-def test_a_spectrum_is_hollow_where_it_has_not_converged():
+def test_draw_spectrum_draws_hollow_markers_where_not_converged():
     part = {"values": [[-0.1, -0.2], [-0.3, None]], "converged": [True, False]}
     left, right = drawn(draw_spectrum({"k": 2, "images": 2, "path": part, "rest": part}))
     for axes in (left, right):
@@ -86,7 +86,7 @@ def test_a_spectrum_is_hollow_where_it_has_not_converged():
 
 
 @pytest.mark.parametrize(("median", "scale"), [([0.1, None], "log"), ([0.0, 0.0], "linear")])
-def test_speed_with_gaps_and_at_a_standstill(median, scale):
+def test_draw_speed_accepts_gaps_and_zeros(median, scale):
     speed = {"times": [1.0, 2.0], "low": median, "median": median, "high": median, "horizon": 1.5}
     (axes,) = drawn(draw_speed(speed))
     times, values = line(axes, "median image")
@@ -96,7 +96,7 @@ def test_speed_with_gaps_and_at_a_standstill(median, scale):
     assert "its horizon" in words(axes)
 
 
-def test_ways_that_collapse_do_not_squeeze_the_others():
+def test_draw_steps_puts_diverged_outcomes_at_the_lower_edge():
     solvers = [outcome(12, 0.9), {**outcome(6, 0.1, "euler"), "stable": False}, outcome(12, 0.89, "euler")]
     sweep = {**GOOD["sweep"], "solvers": [{**each, "images": 200} for each in solvers]}
     figure = draw_steps(sweep)
@@ -111,7 +111,7 @@ def test_ways_that_collapse_do_not_squeeze_the_others():
     assert "0.5 points over 6 to 64 steps" in title(figure)
 
 
-def test_the_path_is_read_at_every_time_once():
+def test_draw_horizons_draws_every_time_once():
     sweep = {**GOOD["sweep"], "horizons": [outcome(12, 0.92), outcome(24, 0.93, horizon=12.0, agreement=0.9)]}
     sweep["stops"] = [outcome(6, 0.5, horizon=3.0), outcome(12, 0.92)]
     (axes,) = drawn(draw_horizons(sweep))
@@ -121,7 +121,7 @@ def test_the_path_is_read_at_every_time_once():
     np.testing.assert_allclose(line(axes, "same answer as at its own horizon")[1], [100, 100, 90])
 
 
-def test_a_grid_frames_the_models_own_way_and_stars_what_is_unstable():
+def test_draw_grid_frames_own_settings_and_stars_unstable_ones():
     grid = [outcome(n, 0.5, horizon=t) for n in (3, 6, 12) for t in (3.0, 6.0)]
     grid[1] = {**grid[1], "stable": False}
     axes = drawn(draw_grid(grid, outcome(6, 0.5)))[0]
@@ -132,7 +132,7 @@ def test_a_grid_frames_the_models_own_way_and_stars_what_is_unstable():
     assert "steps: 50.0% where the step is stable" in title(draw_grid(grid, outcome(6, 0.5)))
 
 
-def test_lipschitz_constants_are_drawn_as_far_as_they_are_known():
+def test_draw_lipschitz_without_attention_draws_the_field():
     band = {"smallest": 1.0, "median": 2.0, "largest": 3.0}
     rows = [{"time": t, "field": band} for t in (0.0, 1.0)]
     (axes,) = drawn(draw_lipschitz(rows))
@@ -144,7 +144,7 @@ def test_lipschitz_constants_are_drawn_as_far_as_they_are_known():
     assert title(draw_lipschitz(rows)) == "Lipschitz constant along the path: 2.0 in the median"
 
 
-def test_radii_that_were_not_found():
+def test_draw_radius_accepts_radii_that_were_not_found():
     radius = {
         "images": 2, "relative": [None, 0.02], "margin": [0.5, 0.4], "right": [True, False],
         "quantiles": {"5%": None, "50%": None, "95%": None},
@@ -158,7 +158,7 @@ def test_radii_that_were_not_found():
 
 
 @pytest.mark.parametrize("teacher", [False, True])
-def test_attention_lies_on_its_image_and_its_border_is_outlined(teacher):
+def test_draw_attention_overlays_maps_and_outlines(teacher):
     maps = [[[0.1, 0.2], [0.3, 0.4]]] * 2
     outlined = [[[False, False], [True, True]]] * 2
     attention = {"images": 2, "names": ["cat", "dog"], "query": "CLS", "maps": maps, "outlined": outlined}
@@ -178,7 +178,7 @@ def test_attention_lies_on_its_image_and_its_border_is_outlined(teacher):
 
 
 @pytest.mark.parametrize("present", [(0, 1, 2, 3), (0, 3), (3,)])
-def test_both_distances_stand_side_by_side(present):
+def test_draw_correctness_and_bins_show_both_distances(present):
     groups = torch.tensor(present).repeat(16)
     distances = torch.linspace(5.0, 9.0, len(groups))[None]
     found, relative = (nearness(d, d, groups, groups == 0) for d in (distances, distances / 10))
@@ -195,7 +195,7 @@ def test_both_distances_stand_side_by_side(present):
         torch.testing.assert_close(heights.sum(dim=0), torch.full((8,), 100.0, dtype=heights.dtype))
 
 
-def test_what_was_measured_at_every_layer_is_what_is_drawn():
+def test_draw_layers_draws_the_measured_bands():
     bands = {"low": [1.0, 3.0], "median": [2.0, 4.0], "high": [9.0, 5.0], "standstill": [4.0, 8.0]}
     figure = draw_layers({"cls": bands, "patches": bands})
     columns = drawn(figure)
@@ -207,7 +207,7 @@ def test_what_was_measured_at_every_layer_is_what_is_drawn():
     assert title(figure) == "Distance at the last layer: 4.00, against 8.00 without moving"
 
 
-def test_early_stopping_is_drawn_with_what_it_saves():
+def test_draw_stop_shows_saved_epochs_and_points():
     stopping = {
         "epochs": [1.0, 2.0, 4.0], "bound": [3.0, 2.0, 1.5], "running": [[4.0, 5.0], [1.0, 1.5], [0.5, 1.0]],
         "patience": 1, "stop": 2.0, "end": 4.0, "score_at_stop": 0.5, "score_at_end": 0.75,
@@ -222,7 +222,7 @@ def test_early_stopping_is_drawn_with_what_it_saves():
     assert list(line(axes, "bound")[1]) == [3.0, 2.0, 1.5]
 
 
-def test_nothing_to_compare_leaves_a_plain_title():
+def test_draw_figures_without_a_spread_have_short_titles():
     none = {"steps": None, "solvers": None, "horizons": None}
     figure = draw_horizons({**GOOD["sweep"], "horizons": [outcome(12, 0.92)], "spreads": none})
     assert title(figure) == "Accuracy along the model's own path"

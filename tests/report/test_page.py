@@ -1,4 +1,4 @@
-"""A page, read back as a browser reads it."""
+"""write_page and the macros and filters of its templates."""
 
 import re
 from html import unescape
@@ -50,13 +50,13 @@ def page(render):
         "{% call picture('absent', missing=said) %}{% endcall %}",
     ],
 )
-def test_text_is_shown_and_never_obeyed(page, template):
+def test_templates_escape_text(page, template):
     body = page(template, said=NASTY).split("</h2>")[1]
     assert NASTY in unescape(re.sub(r"<[^>]+>", "", body))
     assert "<dogs>" not in body
 
 
-def test_a_page_holds_its_title_and_its_parts_in_order_and_fetches_nothing(render):
+def test_write_page_has_title_and_parts_in_order_and_no_links(render):
     parts = [("First", "<p>one</p>"), ("Silent", "{% if false %}x{% endif %} "), ("<Last>", "two")]
     html = render(NASTY, parts, {}, {})
     assert [unescape(text) for text in re.findall(r"<(?:title|h1)>(.*?)</", html)] == [NASTY, NASTY]
@@ -66,13 +66,13 @@ def test_a_page_holds_its_title_and_its_parts_in_order_and_fetches_nothing(rende
     assert not what_it_fetches(html)
 
 
-def test_both_light_and_dark_know_every_colour_that_is_asked_for(page):
+def test_page_defines_every_colour_for_light_and_dark(page):
     html = page("text")
     light, dark = (set(re.findall(r"--\w+(?=:)", rules)) for rules in re.findall(r":root {(.*?)}", html))
     assert set(re.findall(r"var\((--\w+)\)", html)) <= light == dark
 
 
-def test_a_picture_comes_out_as_it_went_in(page):
+def test_picture_embeds_the_png_and_its_caption(page):
     content = bytes(range(256))
     html = page("{% call picture('speed') %}{{ said }}{% endcall %}", {"speed": content}, said=NASTY)
     assert pictures(html) == {"speed": content}
@@ -80,14 +80,14 @@ def test_a_picture_comes_out_as_it_went_in(page):
     assert unescape(said) == unescape(below) == NASTY
 
 
-def test_a_picture_that_is_missing_is_explained_or_left_out(page):
+def test_picture_without_a_figure_shows_missing_or_nothing(page):
     assert "<h2>" not in page("{% call picture('speed') %}caption{% endcall %}")
     html = page("{% call picture('speed', missing='Too <few>.') %}caption{% endcall %}")
     assert '<p class="small">Too &lt;few&gt;.</p>' in html
     assert "caption" not in html.split("</h2>")[1]
 
 
-def test_a_table_has_its_cells_where_they_were(page):
+def test_table_and_row_keep_the_order_of_cells(page):
     rows = [["a", "1"], ["b", ""]]
     lines = "{% for it in rows %}{{ row(*it) }}{% endfor %}"
     html = page("{% call table('name', 'count') %}" + lines + "{% endcall %}", rows=rows)
@@ -97,19 +97,19 @@ def test_a_table_has_its_cells_where_they_were(page):
 
 
 @pytest.mark.parametrize(("good", "kind"), [(True, "good"), (False, "bad"), (None, "open")])
-def test_a_verdict_is_coloured_by_what_one_hopes_for(page, good, kind):
+def test_verdict_has_the_class_of_its_answer(page, good, kind):
     verdict = {"question": "Does it?", "answer": "partly so", "good": good, "sentences": ["One.", "Two."]}
     html = page("{{ answer(verdict) }}", verdict=verdict)
     assert f'<section class="verdict {kind}"><h3>Does it? Partly so.</h3>' in html
     assert html.index("<p>One.</p>") < html.index("<p>Two.</p>")
 
 
-def test_a_number_that_is_not_there_is_an_error_and_no_gap(page):
+def test_template_with_an_undefined_number_raises(page):
     with pytest.raises(UndefinedError, match="'absent' is undefined"):
         page("{{ absent }}")
 
 
-def test_numbers_as_a_reader_likes_them():
+def test_numbers_are_formatted():
     assert (number(-0.012345), number(0.0), number(None), number(-1.5, "+.2f")) == ("−0.0123", "0", "–", "−1.50")
     assert (percent(0.5), percent(None), with_error({"value": 0.5, "error": 0.0123})) == ("50.0%", "–", "50.0% ± 1.2")
     assert (small_share(1e-6), small_share(0.0123), small_share(0.5)) == ("less than 0.001%", "1.2%", "50%")
@@ -129,5 +129,5 @@ def test_numbers_as_a_reader_likes_them():
         (0, 0, "–"),
     ],
 )
-def test_an_error_of_nought_is_not_said(hits, count, said):
+def test_share_of_shows_the_interval_where_the_error_rounds_to_0(hits, count, said):
     assert share_of(to_builtins(Proportion(hits, count))) == said

@@ -1,4 +1,4 @@
-"""The page of a distillation: what it says, what it draws, and that it needs nothing beside it."""
+"""The page of a distillation."""
 
 import re
 
@@ -28,7 +28,7 @@ def told(tmp_path):
     return tell
 
 
-def test_the_outcome_is_said_as_it_is(told):
+def test_student_page_states_agreement_accuracy_and_labels(told):
     said = " ".join(told(ROWS).split())
     assert "100 parameters, distilled without labels" in said
     assert "on 87.50% of 40 test images" in said
@@ -42,20 +42,20 @@ def test_the_outcome_is_said_as_it_is(told):
     assert "scratch" not in alone
 
 
-def test_the_table_has_a_row_for_each_model(told):
+def test_student_page_has_a_table_row_per_model(told):
     lines = told(ROWS).split("<tr>")[2:]
     assert [re.findall(r"<td>(.*?)</td>", line)[0] for line in lines] == [row["model"] for row in ROWS]
     assert lines[1].strip().endswith("<td></td></tr>"), "unknown is empty, not nought"
 
 
-def test_the_steps_that_meet_are_named():
+def test_draw_alignment_connects_layers_with_their_steps():
     (axes,) = draw_alignment([0.0, 1.0, 2.0, 4.0], [n / 2 for n in range(9)], [0, 2, 4, 8]).axes
     threads = {tuple(float(x) for x in line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2}
     assert threads == {(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (4.0, 4.0)}
     assert sorted(text.get_text() for text in axes.texts) == sorted(["0", "1", "2", "3", "0", "2", "4", "8"])
 
 
-def test_a_teacher_without_cls_has_a_report_too(tmp_path, capsys):
+def test_write_report_for_a_teacher_without_cls(tmp_path, capsys):
     """SigLIP has no CLS token: its patches are followed instead."""
     config = SiglipVisionConfig(
         hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=8, patch_size=4

@@ -1,4 +1,4 @@
-"""A student beside its teacher, and the bound that was tracked while it learned."""
+"""The section about a student and its teacher, and early stopping by a bound."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def report(tmp_path_factory):
     return analyze(run, limit=40, sizes=FEW)
 
 
-def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
+def test_analyze_of_a_diverging_student_says_so_on_the_page(report, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(report.folder.parent, run, ignore=shutil.ignore_patterns("analysis"))
     weights = load_file(run / "model.safetensors")
@@ -72,7 +72,7 @@ def test_a_student_that_diverges_has_a_page_that_says_so(report, tmp_path):
     assert verdict.answer == "no"
 
 
-def test_images_on_which_it_diverges_are_counted_and_not_drawn(tmp_path):
+def test_teacher_match_counts_diverged_images_and_does_not_draw_them(tmp_path):
     torch.manual_seed(0)
     vit = make("vit-classifier")
     teacher, student = Teacher(vit), get_ode_model(vit, steps=3)
@@ -94,7 +94,7 @@ def test_images_on_which_it_diverges_are_counted_and_not_drawn(tmp_path):
     assert "the student's step for that layer; 4 images." in page
 
 
-def test_distances_and_answers_of_both(report):
+def test_teacher_numbers_have_distances_and_answers_of_all_images(report):
     teacher = report.numbers["teacher"]
     assert len(teacher["distances"]) == len(teacher["groups"]) == 40
     assert len(teacher["by_layer"]["median"]) == 3
@@ -108,7 +108,7 @@ def test_distances_and_answers_of_both(report):
     assert sum(each["images"] for each in teacher["bins"]) == 40
 
 
-def test_relative_distances_are_those_by_the_teachers_norm(report):
+def test_relative_distances_are_divided_by_the_teachers_norm(report):
     teacher, relative = report.numbers["teacher"], report.numbers["teacher"]["relative"]
     distances, norms = torch.tensor(teacher["distances"]), torch.tensor(teacher["norms"])
     torch.testing.assert_close(torch.tensor(relative["distances"]), distances / norms, rtol=1e-4, atol=0)
@@ -118,7 +118,7 @@ def test_relative_distances_are_those_by_the_teachers_norm(report):
     assert sum(each["images"] for each in relative["bins"]) == 40
 
 
-def test_the_caption_says_at_how_many_layers_either_holds(tmp_path):
+def test_caption_counts_layers_that_are_nearer_and_farther(tmp_path):
     """At the first layer all is alike; at the second the distance is larger where both are right, the norm yet more."""
     groups = torch.arange(80) % 4
     right, noise = groups == 0, torch.rand(80, generator=torch.Generator().manual_seed(0))
@@ -136,7 +136,7 @@ def test_the_caption_says_at_how_many_layers_either_holds(tmp_path):
     assert "100.0% of all pairs" in page
 
 
-def test_norms_can_turn_what_a_distance_says():
+def test_nearness_may_change_its_sign_when_divided_by_norms():
     """Distances of 10% where both are right and of 20% elsewhere; the norm is larger where both are right."""
     norms = torch.linspace(4.0, 5.0, 30).repeat(2) * torch.tensor([3.0, 1.0]).repeat_interleave(30)
     groups = torch.tensor([0, 3]).repeat_interleave(30)
@@ -149,7 +149,7 @@ def test_norms_can_turn_what_a_distance_says():
     assert nearness(relative[None, :30], relative[None, :30], groups[:30], groups[:30] == 0)["right_is_nearer"] is None
 
 
-def test_the_error_of_a_ranking_is_that_of_chance():
+def test_mann_whitney_error_is_that_of_chance():
     draws = torch.rand(2000, 30, generator=torch.Generator().manual_seed(0))
     found = [mann_whitney(each[:10], each[10:]) for each in draws]
     values = torch.tensor([each["value"] for each in found])
@@ -158,7 +158,7 @@ def test_the_error_of_a_ranking_is_that_of_chance():
     assert significant_side(mann_whitney(torch.tensor([2.0]), torch.tensor([1.0]))) == 0, "one pair proves nothing"
 
 
-def test_their_pictures_are_on_the_page(report):
+def test_report_page_shows_figures_of_student_and_teacher(report):
     page = report.page.read_text()
     for name in ("both", "layers", "correctness", "bins", "stop", "tracking"):
         assert f'<figure id="{name}">' in page
@@ -167,14 +167,14 @@ def test_their_pictures_are_on_the_page(report):
     assert "A distilled student of" in page
 
 
-def test_where_training_could_have_stopped(report):
+def test_stopping_numbers_find_the_epoch_and_scores(report):
     found = report.numbers["stopping"]
     assert found["stop"] == 4.0, "below from the third evaluation on, and patient for two"
     assert found["score_at_stop"] == pytest.approx(0.4)
     assert found["score_at_end"] == pytest.approx(0.6)
 
 
-def test_patience_begins_again_when_a_layer_rises():
+def test_stopping_epoch_restarts_patience_when_a_layer_rises():
     below, above = {"bound": 1.0, "running": [0.5]}, {"bound": 1.0, "running": [1.5]}
     lines = [{"epoch": n, **each} for n, each in enumerate([below, above, below, below])]
     assert stopping_epoch(lines, 1) == 0
@@ -182,14 +182,14 @@ def test_patience_begins_again_when_a_layer_rises():
     assert stopping_epoch(lines, 3) is None
 
 
-def test_bins_hold_every_image_once():
+def test_distance_bins_count_every_image_once():
     distances = torch.tensor([1.0, 2, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     bins = distance_bins(distances, torch.arange(12) % 4)
     assert sum(each["images"] for each in bins) == 12
     assert all(sum(each[name] for name in GROUPS) == each["images"] for each in bins)
 
 
-def test_what_distance_tells():
+def test_nearness_ranks_disagreement_and_correctness():
     assert mann_whitney(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))["value"] == 1.0
     assert mann_whitney(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))["value"] == 0.5
     assert mann_whitney(torch.tensor([]), torch.tensor([1.0])) is None

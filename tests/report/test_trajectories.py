@@ -1,4 +1,4 @@
-"""Trajectories in a plane: what lies in one is drawn as it is, whatever space it lies in."""
+"""pca_paths and the figures of trajectories."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ def in_space(flat, dim=9):
     return (flat.double() @ basis.T + torch.randn(dim, dtype=torch.float64)).float()
 
 
-def test_states_in_a_plane_keep_their_distances():
+def test_pca_paths_keep_distances_of_states_in_a_plane():
     flat = torch.randn(11, 3, 2)  # five states of the student, six of the teacher
     states = in_space(flat)
     paths = pca_paths(states[:5], states[5:])
@@ -27,7 +27,7 @@ def test_states_in_a_plane_keep_their_distances():
     assert paths.explained[0] >= paths.explained[1]
 
 
-def test_the_axes_are_those_of_largest_variance():
+def test_pca_paths_use_the_axes_of_largest_variance():
     """Three uncorrelated directions of variance 4 : 2 : 1: four sevenths and two sevenths of it are seen."""
     states = torch.zeros(6, 1, 3)
     for axis, length in enumerate((4.0, 2.0, 1.0)):
@@ -37,7 +37,7 @@ def test_the_axes_are_those_of_largest_variance():
     assert paths.student[0, 0].abs().tolist() == pytest.approx([2.0, 0.0], abs=1e-6)
 
 
-def test_where_a_student_leaves_the_plane_of_its_teacher_is_seen():
+def test_pca_paths_show_a_student_off_its_teachers_plane():
     teacher = torch.zeros(4, 1, 5)
     teacher[:, 0, 0] = torch.arange(4.0)
     student = teacher.clone()
@@ -47,20 +47,20 @@ def test_where_a_student_leaves_the_plane_of_its_teacher_is_seen():
     torch.testing.assert_close(gap, torch.tensor([0.0, 0.0, 5.0, 5.0]), atol=1e-5, rtol=1e-5)
 
 
-def test_the_same_states_are_not_mirrored():
+def test_pca_paths_have_a_fixed_sign():
     states = in_space(torch.randn(8, 2, 2))
     one, other = pca_paths(states[:4], states[4:]), pca_paths(states[:4] + 7.0, states[4:] + 7.0)
     torch.testing.assert_close(one.student, other.student, atol=1e-4, rtol=1e-4)
 
 
-def test_states_that_do_not_belong_together_are_refused():
+def test_pca_paths_refuse_states_of_different_shapes():
     with pytest.raises(ValueError, match=r"\[4, 2, 8\], the teacher's \[4, 3, 8\]; expected \[step, image, dim\]"):
         pca_paths(torch.zeros(4, 2, 8), torch.zeros(4, 3, 8))
     with pytest.raises(ValueError, match="select one token"):
         pca_paths(torch.zeros(4, 2, 17, 8), torch.zeros(4, 2, 17, 8))
 
 
-def test_a_plane_shows_start_horizon_and_rest_of_every_image():
+def test_draw_plane_marks_start_horizon_and_rest():
     points = [[0.0, 0.0], [1.0, 1.0], [2.0, 1.5]]
     paths = {
         "images": 2, "token": "CLS", "explained": [0.7, 0.2], "horizon_at": 1,
@@ -75,7 +75,7 @@ def test_a_plane_shows_start_horizon_and_rest_of_every_image():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_image_has_its_path_its_picture_and_a_thread_to_each_layer(channels):
+def test_draw_paths_draws_path_picture_and_lines_per_image(channels):
     paths = pca_paths(torch.randn(7, 2, 6), torch.randn(4, 2, 6))
     figure = draw_paths(paths, (2, 4, 6), torch.rand(2, channels, 8, 8), ["cat", "cat"])
     figure.canvas.draw()

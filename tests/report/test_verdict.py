@@ -1,4 +1,4 @@
-"""Every answer can come out either way, and says what it rests on."""
+"""The verdicts of every section: each answer, and its sentences."""
 
 import copy
 import json
@@ -92,7 +92,7 @@ def changed(path, value):
     return numbers
 
 
-def test_a_model_that_does_everything_well():
+def test_verdicts_of_a_good_model_are_good():
     found = verdicts(GOOD)
     assert [each.answer for each in found] == ["yes", "no", "6 of 12", "3% of its norm", "it has none here"]
     assert [each.good for each in found] == [True, True, True, True, None]
@@ -102,7 +102,7 @@ def test_a_model_that_does_everything_well():
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.parent.name)
-def test_recorded_numbers_are_judged_as_they_were(record):
+def test_verdicts_of_recorded_numbers_are_unchanged(record):
     numbers = json.loads(record.read_text())
     now = [(verdict.question, verdict.answer, verdict.good) for verdict in verdicts(numbers)]
     assert now == [(verdict["question"], verdict["answer"], verdict["good"]) for verdict in numbers["verdicts"]]
@@ -118,21 +118,21 @@ def test_recorded_numbers_are_judged_as_they_were(record):
         ("speed/change_per_horizon", None, "no"),
     ],
 )
-def test_it_does_not_settle(path, value, answer):
+def test_convergence_verdict_is_no_for_growing_exponents(path, value, answer):
     found = settles(changed(path, value))
     assert found.answer == answer
     assert found.good is False
 
 
 @pytest.mark.parametrize(("hits", "count", "enough"), [(72, 72, 73), (96, 100, 1825), (4, 10, 97)])
-def test_where_only_the_interval_is_in_the_way_there_are_too_few_images(hits, count, enough):
+def test_convergence_verdict_asks_for_more_images_where_only_the_interval_fails(hits, count, enough):
     found = settles(changed("exponents/rest/negative", share(hits, count)))
     assert (found.answer, found.good) == (TOO_FEW, None)
     assert f"With the same share, {enough:,} images would decide." in found.sentences[0]
     assert settles(changed("exponents/rest/negative", share(73, 73))).answer == "yes"
 
 
-def test_a_share_of_all_has_an_interval_and_no_error_of_nought():
+def test_verdicts_show_intervals_where_all_images_agree():
     numbers = changed("exponents/rest/negative", share(72, 72))
     numbers["sweep"]["spreads"] = {"steps": spread(0.0, error=0.0), "solvers": None, "horizons": None}
     numbers["sweep"]["accurate"] |= {"difference": 0.0, "error": 0.0}
@@ -144,7 +144,7 @@ def test_a_share_of_all_has_an_interval_and_no_error_of_nought():
     assert "accuracy is 91.0% with all of 5 settings: no difference on any of 1,000 images" in said
 
 
-def test_no_range_has_the_same_ends():
+def test_verdicts_show_one_number_for_a_range_of_equal_ends():
     numbers = changed("exponents/rest/negative", share(10**6, 10**6))
     numbers["radius"]["quantiles"] = {"5%": 0.0301, "50%": 0.0302, "95%": 0.0303}
     said = " ".join(sentence for verdict in verdicts(numbers) for sentence in verdict.sentences)
@@ -152,7 +152,7 @@ def test_no_range_has_the_same_ends():
     assert "the middle 90%: 3%)" in said
 
 
-def test_exponents_that_did_not_converge_are_never_a_number_alone():
+def test_convergence_verdict_says_how_many_exponents_did_not_converge():
     numbers = changed("exponents/rest/not_converged", share(600))
     said = " ".join(settles(numbers).sentences)
     assert "60.0%" in said
@@ -160,7 +160,7 @@ def test_exponents_that_did_not_converge_are_never_a_number_alone():
     assert "−0.200" in said
 
 
-def test_the_exceptions_are_named():
+def test_convergence_verdict_counts_kinds_of_exceptions():
     exceptions = {"count": 70, "looked_at": 64, "kinds": {"drifts": 40, "oscillates": 24}, "between": 1, "wrong": 2}
     said = " ".join(settles(changed("exceptions", exceptions)).sentences)
     assert "70 exceptions" in said
@@ -181,23 +181,23 @@ def test_the_exceptions_are_named():
         ("steps", None, "no"),
     ],
 )
-def test_the_answer_depends_on_how_it_was_integrated(which, found, answer):
+def test_sensitivity_verdict_follows_spread_and_agreement(which, found, answer):
     assert sensitivity_verdict(changed(f"sweep/spreads/{which}", found)["sweep"]).answer == answer
 
 
-def test_nothing_to_compare():
+def test_sensitivity_verdict_without_spreads_is_unknown():
     none = {"steps": None, "solvers": None, "horizons": None}
     assert sensitivity_verdict(changed("sweep/spreads", none)["sweep"]).answer == "unknown"
 
 
 @pytest.mark.parametrize(("difference", "word"), [(-0.05, "loses"), (0.01, "keeps"), (-0.005, "keeps")])
-def test_a_more_accurate_solver(difference, word):
+def test_sensitivity_verdict_says_whether_dopri5_keeps_the_accuracy(difference, word):
     accurate = {**GOOD["sweep"]["accurate"], "difference": difference}
     said = sensitivity_verdict(changed("sweep/accurate", accurate)["sweep"]).sentences[-1]
     assert f" {word} its accuracy" in said
 
 
-def test_enough_is_what_every_dearer_way_confirms():
+def test_fewest_requires_that_all_more_expensive_outcomes_agree():
     steps = GOOD["sweep"]["steps"]
     assert fewest(steps, 0.92)["steps"] == 6
     # Eight would do on their own, but ten do not: it was luck.
@@ -205,20 +205,20 @@ def test_enough_is_what_every_dearer_way_confirms():
     assert fewest([outcome(4, 0.1)], 0.92) is None
 
 
-def test_nothing_is_saved():
+def test_cost_verdict_is_all_of_them_where_fewer_lose_accuracy():
     numbers = changed("sweep/steps", [outcome(6, 0.8), outcome(12, 0.92)])
     found = cost_verdict(numbers["sweep"], 10)
     assert found.answer == "all 12 of them"
     assert "nothing can be saved" in found.sentences[1]
 
 
-def test_a_model_that_guesses_has_no_evaluations_to_save():
+def test_cost_verdict_of_a_guessing_model_is_unknown():
     found = cost_verdict(changed("sweep/top1", share(105))["sweep"], 10)
     assert found.answer == "unknown"
     assert "guessing" in found.sentences[0]
 
 
-def test_a_radius_that_is_shorter_than_the_way_guarantees_nothing():
+def test_radius_verdict_gives_no_guarantee_for_a_short_radius():
     found = tolerates(changed("radius/inside", share(1, 64))["radius"])
     assert found.good is None
     assert "some answers may change" in found.sentences[1]
@@ -245,7 +245,7 @@ def taught(hits=950, absolute=0.7, relative=0.7):
 
 
 @pytest.mark.parametrize(("hits", "answer"), [(950, "yes"), (800, "partly"), (300, "no")])
-def test_following_a_teacher(hits, answer):
+def test_teacher_verdict_follows_agreement(hits, answer):
     found = follows(taught(hits))
     assert found.answer == answer
     assert "25% of the teacher's norm" in found.sentences[1]
@@ -260,14 +260,14 @@ def test_following_a_teacher(hits, answer):
         (0.55, 0.45, "no significant difference (nearer in 55%", "no significant difference (45%)"),
     ],
 )
-def test_both_distances_say_which_way_they_come_out(absolute, relative, first, second):
+def test_teacher_verdict_states_both_distances(absolute, relative, first, second):
     said = follows(taught(absolute=absolute, relative=relative)).sentences[-1]
     assert f"By |x − h|: {first}" in said
     assert f"By |x − h| / |h|: {second}" in said
     assert "50% ± 2.0" in said
 
 
-def test_a_student_that_diverges_does_not_follow():
+def test_teacher_verdict_of_a_diverging_student_is_no():
     some = follows({**taught(800), "finite": share(900)}).sentences
     assert "On 100 of these images it diverges" in some[1]
     assert "25% of the teacher's norm" in some[2]
@@ -277,11 +277,11 @@ def test_a_student_that_diverges_does_not_follow():
     assert "On 1,000 of these images it diverges" in found.sentences[-1]
 
 
-def test_nothing_is_said_of_pairs_that_do_not_exist():
+def test_teacher_verdict_leaves_out_empty_groups():
     assert "80% of all pairs" in follows(taught(absolute=None, relative=None)).sentences[-1]
 
 
-def test_what_fades_is_stopped_and_has_not_settled():
+def test_convergence_verdict_of_a_faded_field_is_stopped():
     rest = {"negative": {"interval": [0.0, 0.1]}}
     numbers = {"model": {"stopped_at": 13.2}, "exponents": {"rest": rest}, "exceptions": {"count": 3}}
     verdict = settles(numbers | {"speed": {"change_per_horizon": 0.0}})
@@ -289,7 +289,7 @@ def test_what_fades_is_stopped_and_has_not_settled():
     assert "is 0 from t = 13.2 on" in verdict.sentences[0]
 
 
-def test_what_is_stopped_has_no_exceptions():
+def test_exception_numbers_of_a_faded_field_are_empty():
     model = tiny_model(leak=0.0, fade=0.1).eval()
     study = Study("a run", model, sample_of(model, images()), None, FEW, 0)
     found = exception_numbers(study, study.exponents[1])

@@ -1,4 +1,4 @@
-"""One field, three depths."""
+"""three_depths: one field as an ODE, a recurrence and an equilibrium."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def views_of(**settings):
 
 
 @pytest.mark.parametrize("solver", ["exponential_euler", "dopri5"])
-def test_they_agree_where_the_trajectory_has_come_to_rest(solver):
+def test_three_depths_agree_at_a_rest_point(solver):
     """A long horizon, and a solver whose rest point is that of the equation: all three end in the same place.
 
     A model that integrates adaptively has no step of its own to repeat; exponential Euler lends it one.
@@ -30,12 +30,12 @@ def test_they_agree_where_the_trajectory_has_come_to_rest(solver):
     assert (views["equilibrium"].evaluations < 100).all()
 
 
-def test_without_an_attractor_they_do_not():
+def test_three_depths_differ_without_an_attractor():
     views = views_of(leak=0.0, solver="lie_trotter", steps=20)
     assert not views["equilibrium"].settled
 
 
-def test_what_knows_the_time_for_ever_has_no_equilibrium_to_compare():
+def test_three_depths_without_autonomy_has_no_equilibrium():
     views = views_of(time_conditioned=True, solver="exponential_euler", steps=40, leak=3.0)
     assert [name for name, view in views.items() if view.settled] == ["ode", "recurrent"]
     assert torch.equal(views["equilibrium"].logits, views["recurrent"].logits), "where it was left"

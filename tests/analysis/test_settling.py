@@ -1,4 +1,4 @@
-"""The exponent at rest: known for linear fields, followed for longer where it is doubtful, and the same everywhere."""
+"""Exponents at rest: of linear fields, of doubtful signs, in report and benchmark."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def states(count, dim):
     return torch.randn(count, 1, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_slowest_direction_decides_at_rest():
+def test_measure_exponents_at_rest_gives_the_slowest_direction():
     """Along a short path a random direction grows like a mixture; at rest, having turned, like the slowest one."""
     x0 = states(3, 2)
     path, calm = measure_exponents(
@@ -37,7 +37,7 @@ def test_the_slowest_direction_decides_at_rest():
     assert calm.times[-1] == pytest.approx(horizon * (start + rest.COUNTED))
 
 
-def test_a_doubtful_sign_is_followed_for_longer_and_no_more_than_a_few(monkeypatch):
+def test_measure_exponents_prolongs_a_few_doubtful_images(monkeypatch):
     monkeypatch.setattr(rest, "DOUBTFUL", 3)
     x0 = states(4, 2)
     _, calm = measure_exponents(diagonal(0.25, -2.0), SolverConfig("rk4", 20, 1.0), [x0[:2], x0[2:]], [x0[:2], x0[2:]])
@@ -47,7 +47,7 @@ def test_a_doubtful_sign_is_followed_for_longer_and_no_more_than_a_few(monkeypat
     assert calm.largest == pytest.approx(0.25, rel=1e-2)
 
 
-def test_the_spectrum_begins_with_the_largest():
+def test_measure_spectrum_begins_with_the_largest():
     x0 = states(2, 3)
     solver_config = SolverConfig("rk4", 60, 3.0)
     _, calm = measure_spectrum(diagonal(-0.5, -1.0, -2.0), solver_config, x0, x0, 2)
@@ -55,19 +55,19 @@ def test_the_spectrum_begins_with_the_largest():
     torch.testing.assert_close(calm.values, expected, rtol=1e-2, atol=0)
 
 
-def test_a_perturbation_may_begin_in_one_token():
+def test_path_exponents_of_one_token():
     """Two tokens that do not see each other, and a field that acts on both alike but for their coordinates."""
     x0 = torch.randn(2, 3, 2, dtype=torch.float64)
     found = path_exponents(diagonal(-1.0, -1.0), SolverConfig("rk4", 10, 1.0), [x0], slice(1, 2))
     torch.testing.assert_close(found.values, torch.full((2,), -1.0, dtype=torch.float64), rtol=1e-4, atol=0)
 
 
-def test_a_solver_that_chooses_its_steps_is_replaced():
+def test_with_fixed_steps_replaces_an_adaptive_solver():
     assert with_fixed_steps(SolverConfig("dopri5", 6, 2.0)) == SolverConfig("rk4", 6, 2.0)
     assert with_fixed_steps(SolverConfig("strang", 6, 2.0)) == SolverConfig("strang", 6, 2.0)
 
 
-def test_values_that_are_not_finite_are_not_negative():
+def test_largest_exponents_count_nan_as_not_negative():
     x0 = states(2, 2)
     validate = torch.stack([x0[0], torch.full_like(x0[1], torch.nan)])
     _, calm = measure_exponents(diagonal(-1.0, -2.0), SolverConfig("rk4", 10, 1.0), [x0], [validate])
@@ -76,7 +76,7 @@ def test_values_that_are_not_finite_are_not_negative():
     assert calm.mean == pytest.approx(-1.0, rel=1e-2)
 
 
-def test_the_benchmark_and_the_report_measure_the_same_share():
+def test_report_and_measure_exponents_give_the_same_share():
     model = tiny_model(steps=3, horizon=1.5, leak=0.2, norm="layer")
     batches = images(6)
     study = Study("run", model, sample_of(model, batches))

@@ -1,4 +1,4 @@
-"""A model comes out of `untouched` as it went in."""
+"""frozen restores a model and the random state."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def condition(field):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_modes_gradients_and_generators_come_back(fails):
+def test_frozen_restores_modes_gradients_and_generators(fails):
     field = mixed_field()
     modes, flags, state = condition(field)
     assert True in modes

@@ -1,4 +1,4 @@
-"""Circles oscillate, lines drift, the rest wander or rest."""
+"""classify_path and classify_motion: circles oscillate, lines drift, other paths wander or rest."""
 
 import math
 
@@ -24,17 +24,17 @@ WALK = 50 + torch.randn(49, 400, generator=torch.Generator().manual_seed(0)).cum
         (torch.full((49, 2), math.nan), "diverges"),
     ],
 )
-def test_what_a_path_does(path, kind):
+def test_classify_path_names_the_motion(path, kind):
     assert classify_path(path, SURE.expand(49, -1)).kind == kind
 
 
-def test_the_lag_is_half_a_period():
+def test_classify_path_lag_is_half_a_period():
     found = classify_path(CIRCLE, SURE.expand(49, -1))
     assert found.lag / 4 == pytest.approx(math.pi, abs=0.2)
     assert found.turn == pytest.approx(-1, abs=0.01)
 
 
-def test_an_image_between_two_classes_has_a_small_margin_or_changes_its_answer():
+def test_classify_path_between_two_classes():
     level = torch.tensor([[0.49, 0.46, 0.05]]).expand(49, -1)
     swinging = torch.cat([SURE.expand(25, -1), SURE.flip(1).expand(24, -1)])
     assert not classify_path(LINE, SURE.expand(49, -1)).between
@@ -43,7 +43,7 @@ def test_an_image_between_two_classes_has_a_small_margin_or_changes_its_answer()
     assert classify_path(LINE, swinging).between
 
 
-def test_every_image_is_watched_from_where_it_is():
+def test_classify_motion_starts_from_the_given_states():
     model = tiny_model(steps=3, leak=1.0)
     x0 = torch.randn(3, len(model.layout()), 32)
     motions = classify_motion(model, 2 * x0, x0, 8.0)

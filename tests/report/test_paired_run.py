@@ -1,4 +1,4 @@
-"""Distances to a teacher: none for a student that is its teacher, known ones for a student that stands still."""
+"""run_both: distances and answers of student and teacher."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def batches(*sizes):
     return [{"pixel_values": part} for part in pixels.split(sizes)]
 
 
-def test_a_student_that_is_its_teacher_is_at_no_distance():
+def test_run_both_gives_distance_0_for_a_student_equal_to_its_teacher():
     model = make("vit-classifier")
     for block in model.vit.layers[1:]:
         block.load_state_dict(model.vit.layers[0].state_dict())
@@ -38,7 +38,7 @@ def test_a_student_that_is_its_teacher_is_at_no_distance():
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dinov2-registers-classifier"])
-def test_a_student_that_stands_still_is_as_far_as_the_teacher_went(name):
+def test_run_both_gives_the_teachers_movement_for_a_student_that_never_moves(name):
     """With f = 0 the student stays at h_0, so the distance to layer l is |h_l - h_0|."""
     model = make(name)
     teacher, student = Teacher(model), get_ode_model(model, steps=6)
@@ -57,7 +57,7 @@ def test_a_student_that_stands_still_is_as_far_as_the_teacher_went(name):
         torch.testing.assert_close(company.norms[group], norms)
 
 
-def test_the_student_is_read_where_the_alignment_says_and_its_embedding_may_be_given():
+def test_run_both_reads_the_student_at_the_aligned_steps():
     model = make("vit-classifier")
     teacher, student = Teacher(model), get_ode_model(model, steps=12)
     (batch,) = batches(2)
@@ -72,7 +72,7 @@ def test_the_student_is_read_where_the_alignment_says_and_its_embedding_may_be_g
     assert torch.equal(company.answers, student(batch["pixel_values"]).logits.argmax(-1))
 
 
-def test_a_student_with_fewer_steps_than_its_teacher_has_layers_is_refined_to_meet_them():
+def test_aligned_config_has_a_step_for_every_layer():
     model = make("vit-classifier")
     teacher, student = Teacher(model), get_ode_model(model, steps=2)
     (batch,) = batches(2)
@@ -83,7 +83,7 @@ def test_a_student_with_fewer_steps_than_its_teacher_has_layers_is_refined_to_me
     assert torch.equal(company.answers, student(batch["pixel_values"]).logits.argmax(-1)), "answers in its own steps"
 
 
-def test_without_cls_there_are_patches_alone_and_without_images_nothing():
+def test_run_both_without_cls_gives_patches_and_refuses_no_images():
     model = tiny_model(depth="stacked", steps=LAYERS, use_cls_token=False, pooling="mean", mlp_ratio=4.0)
     teacher, student = Teacher(model), get_ode_model(model, steps=6)
     assert set(company_of(student, teacher, EVEN, batches(2)).distances) == {"patches"}

@@ -1,4 +1,4 @@
-"""What is looked at is what the maps say, of the image alone, and looking changes nothing."""
+"""Attention over time, attention paths and rollout."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def maps(count=3, batch=2, heads=3, tokens=5):
 
 
 @pytest.mark.parametrize(("solver", "evaluations"), [("lie_trotter", 1), ("euler", 1), ("heun", 2), ("rk4", 4)])
-def test_the_map_of_a_time_is_the_first_that_the_step_from_there_makes(solver, evaluations):
+def test_attention_over_time_gives_the_first_map_of_each_step(solver, evaluations):
     model, pixels = model_with(), tiny_images()
     path = attention_over_time(model, pixels, solver=solver)
     solution = trajectory(model, pixels, solver_config=model.solver_config.replace(solver=solver))
@@ -40,7 +40,7 @@ def test_the_map_of_a_time_is_the_first_that_the_step_from_there_makes(solver, e
     torch.testing.assert_close(path.mean, path.heads.mean(2))
 
 
-def test_a_way_and_exceptions_to_it():
+def test_attention_over_time_accepts_a_config_and_overrides():
     model, pixels = model_with(), tiny_images()
     whole = attention_over_time(model, pixels, SolverConfig("euler", 4, 2.0))
     assert whole.times == (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -51,7 +51,7 @@ def test_a_way_and_exceptions_to_it():
     assert attention_over_time(model, pixels).times == trajectory(model, pixels).times, "the model's own way"
 
 
-def test_registers_and_cls_are_not_looked_at_however_many_there_are():
+def test_attention_over_time_leaves_out_cls_and_registers():
     path = attention_over_time(model_with(num_register_tokens=5), tiny_images())
     assert path.heads.shape == (4, 3, 2, 4, 4)
     assert path.query == "CLS"
@@ -62,7 +62,7 @@ def test_registers_and_cls_are_not_looked_at_however_many_there_are():
 
 
 @pytest.mark.parametrize("has_cls", [False, True])
-def test_a_head_that_averages_looks_with_all_patches_alike(has_cls):
+def test_attention_over_time_of_a_mean_head_averages_rows(has_cls):
     model, pixels = model_with(pooling="mean", use_cls_token=has_cls), tiny_images()
     path = attention_over_time(model, pixels)
     assert path.query == "mean of patches"
@@ -71,7 +71,7 @@ def test_a_head_that_averages_looks_with_all_patches_alike(has_cls):
     torch.testing.assert_close(path.heads[0].flatten(-2), first[:, :, patches, patches].mean(2))
 
 
-def test_a_head_that_weighs_patches_looks_with_its_own_weights():
+def test_attention_over_time_of_attention_pooling_uses_its_weights():
     model, pixels = model_with(pooling="attention", use_cls_token=False), tiny_images()
     pooling, norm = model.odevit.pooling, model.odevit.norm
     torch.nn.init.normal_(pooling.score.weight)  # weights that differ from patch to patch
@@ -88,7 +88,7 @@ def test_a_head_that_weighs_patches_looks_with_its_own_weights():
     torch.testing.assert_close(path.heads[2].flatten(-2), expected)
 
 
-def test_an_adaptive_solver_gives_the_maps_of_the_same_trajectory():
+def test_attention_over_time_of_an_adaptive_solver_matches_rk4():
     model, pixels = model_with(), tiny_images()
     path = attention_over_time(model, pixels, solver="dopri5", steps=4, horizon=2.0)
     fine = attention_over_time(model, pixels, solver="rk4", steps=40, horizon=2.0)
@@ -96,7 +96,7 @@ def test_an_adaptive_solver_gives_the_maps_of_the_same_trajectory():
     torch.testing.assert_close(path.heads, fine.heads[::10], rtol=5e-3, atol=5e-5)
 
 
-def test_the_path_of_any_states_and_maps():
+def test_attention_path_of_given_states_and_maps():
     """A CLS token and four patches, of which the reader takes the last two: layers of a teacher, say."""
     layout = TokenLayout(has_cls=True, grid=(2, 2), num_registers=0)
     states, attentions = [torch.zeros(2, 5, 3), torch.ones(2, 5, 3)], [m.float() for m in maps(2)]
@@ -117,7 +117,7 @@ def test_the_path_of_any_states_and_maps():
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "dinov2-registers-classifier"])
-def test_a_student_looks_with_its_own_maps(name):
+def test_attention_over_time_of_a_student(name):
     registers = 2 if "registers" in name else 0
     student, pixels = get_ode_model(make(name), OdeStudentConfig(steps=4)), images()
     path = attention_over_time(student, pixels)
@@ -126,7 +126,7 @@ def test_a_student_looks_with_its_own_maps(name):
     torch.testing.assert_close(path.heads[0].flatten(-2), first[:, :, 0, 1 + registers : 17 + registers])
 
 
-def test_a_narrower_student_of_a_pooling_teacher_is_read_in_the_width_of_its_head():
+def test_attention_over_time_of_a_narrower_student():
     teacher = tiny_model(depth="stacked", steps=2, pooling="attention", use_cls_token=False)
     student = get_ode_model(teacher, OdeStudentConfig(steps=2, hidden_size=16, num_attention_heads=2, registers=3))
     path = attention_over_time(student, tiny_images())
@@ -136,7 +136,7 @@ def test_a_narrower_student_of_a_pooling_teacher_is_read_in_the_width_of_its_hea
     assert ((share > 0) & (share < 1)).all()
 
 
-def test_looking_changes_nothing():
+def test_attention_over_time_changes_nothing():
     model, pixels = model_with(attention_dropout=0.5, hidden_dropout=0.5), tiny_images()
     expected = attention_over_time(model, pixels)
     model.train()
@@ -153,7 +153,7 @@ def test_looking_changes_nothing():
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
-def test_a_trajectory_that_leaves_the_numbers_is_reported(monkeypatch):
+def test_attention_over_time_of_a_diverging_model_raises(monkeypatch):
     model = model_with()
     embed = model.embed
     monkeypatch.setattr(model, "embed", lambda pixels: embed(pixels) * torch.inf)
@@ -161,12 +161,12 @@ def test_a_trajectory_that_leaves_the_numbers_is_reported(monkeypatch):
         attention_over_time(model, tiny_images())
 
 
-def test_a_model_without_a_trajectory_is_refused():
+def test_attention_over_time_refuses_a_stacked_model():
     with pytest.raises(ValueError, match=r"it has no trajectory.*depth='ode'"):
         attention_over_time(model_with(depth="stacked"), tiny_images())
 
 
-def test_a_field_without_attention_is_reported():
+def test_attention_over_time_without_attention_raises():
     class Decay(Field):
         def dynamics(self, x0):
             return Dynamics({"decay": lambda x, t, _: -x}, anchor=x0)
@@ -213,6 +213,6 @@ def test_rollout_of_an_equation_does_not_depend_on_its_steps():
 
 
 @pytest.mark.parametrize("residual", [-0.1, 1.1, [0.5], [0.5, 0.5, float("nan")]])
-def test_shares_outside_0_to_1_are_refused(residual):
+def test_rollout_refuses_shares_outside_0_to_1(residual):
     with pytest.raises(ValueError, match="expected"):
         rollout(maps(), residual)

@@ -1,4 +1,4 @@
-"""A whole report on a tiny model: complete, self-contained, honest, and leaving everything as it was."""
+"""analyze on a tiny model: its files, page, verdicts and side effects."""
 
 import importlib
 import importlib.util
@@ -88,13 +88,13 @@ def bundled(tmp_path_factory, data):
         return replace(found, folder=found.folder.resolve())
 
 
-def test_what_it_leaves_behind(calm):
+def test_analyze_writes_json_page_and_figures(calm):
     assert {path.name for path in calm.folder.iterdir()} == {"analysis.json", "report.html", "figures"}
     assert calm.folder.name == "analysis"
     assert {path.stem for path in (calm.folder / "figures").iterdir()} == WITHOUT_TEACHER
 
 
-def test_the_numbers_are_json_and_say_where_they_come_from(calm):
+def test_analysis_json_is_valid_and_has_its_command_and_versions(calm):
     text = (calm.folder / "analysis.json").read_text()
     numbers = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert numbers == json.loads(json.dumps(calm.numbers))
@@ -111,7 +111,7 @@ def test_the_numbers_are_json_and_say_where_they_come_from(calm):
     assert set(numbers["exponents"]["by_token"]) == {"CLS", "patches", "registers"}
 
 
-def test_the_page_can_be_written_again_from_the_numbers_alone(calm, tmp_path):
+def test_write_page_from_analysis_json_gives_the_same_page(calm, tmp_path):
     numbers = json.loads((calm.folder / "analysis.json").read_text())
     figures = {path.stem: path.read_bytes() for path in (calm.folder / "figures").iterdir()}
     title = f"How stable is {Path(numbers['model']['run']).name}?"
@@ -120,7 +120,7 @@ def test_the_page_can_be_written_again_from_the_numbers_alone(calm, tmp_path):
     assert first == again
 
 
-def test_a_section_is_one_new_file(bundled):
+def test_registered_section_is_measured_and_stands_in_its_order(bundled):
     """It is measured, told, and in its place on the page, without anything else being touched."""
     assert bundled.numbers["norms"]["images"] == 4
     page = bundled.page.read_text()
@@ -133,7 +133,7 @@ def test_a_section_is_one_new_file(bundled):
     assert "norms" not in SECTIONS
 
 
-def test_sections_stand_in_order_and_nothing_is_measured_twice():
+def test_all_sections_are_sorted_by_distinct_orders():
     titles = [section.title for section in all_sections()]
     assert titles[0] == "Does it settle?"
     assert titles[-1] == "How this was made"
@@ -141,7 +141,7 @@ def test_sections_stand_in_order_and_nothing_is_measured_twice():
     assert places == sorted(set(places))
 
 
-def test_the_page_needs_nothing_beside_it(calm):
+def test_report_page_embeds_all_figures(calm):
     page = calm.page.read_text()
     assert set(pictures(page)) == WITHOUT_TEACHER
     assert not what_it_fetches(page)
@@ -149,7 +149,7 @@ def test_the_page_needs_nothing_beside_it(calm):
     assert "100 were asked for" in page
 
 
-def test_three_depths_agree_where_there_is_a_rest_point(calm):
+def test_depth_comparison_agrees_at_a_rest_point(calm):
     equation, recurrent, equilibrium = calm.numbers["depths"]["rows"]
     assert equation["name"].startswith("equation")
     assert equilibrium["settled"]
@@ -175,7 +175,7 @@ def test_page_opens_with_the_answer_and_sentences_of_every_verdict(calm):
         assert re.findall(r"<p>(.*?)</p>", unescape(body)) == list(verdict.sentences)
 
 
-def test_a_leak_settles_and_its_absence_does_not(calm, restless):
+def test_analyze_says_that_a_leak_settles_and_its_absence_does_not(calm, restless):
     assert calm.numbers["exponents"]["rest"]["negative"]["value"] == 1.0
     assert calm.numbers["speed"]["change_per_horizon"] < 0.01
     assert calm.numbers["exceptions"]["count"] == 0
@@ -188,14 +188,14 @@ def test_a_leak_settles_and_its_absence_does_not(calm, restless):
         assert row["label"] == "a"
 
 
-def test_fewer_images_are_a_sample_of_the_split(restless):
+def test_limit_draws_a_random_sample_of_the_split(restless):
     numbers = restless.numbers["answers"]["images"]
     assert len(set(numbers)) == 7
     assert restless.numbers["data"]["available"] == 8
     assert numbers != sorted(numbers), "drawn, not the first ones: folders are sorted by class"
 
 
-def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
+def test_analyze_restores_model_run_folder_and_random_state(data, tmp_path, monkeypatch):
     run = model_folder(tmp_path / "run", leak=1.0, hidden_dropout=0.1, solver="dopri5")
     model = load(run)
     model.train()
@@ -215,7 +215,7 @@ def test_everything_is_as_it_was(data, tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in run.iterdir()} == files
 
 
-def test_a_model_that_leaves_the_finite_numbers_is_reported_as_such(data, tmp_path):
+def test_analyze_reports_a_model_that_diverges(data, tmp_path):
     run = model_folder(tmp_path / "run", leak=0.0, norm="center", horizon=40.0)
     model = OdeViTForImageClassification.from_pretrained(run)
     with torch.no_grad():
@@ -229,7 +229,7 @@ def test_a_model_that_leaves_the_finite_numbers_is_reported_as_such(data, tmp_pa
     assert "nan" not in without_pictures(found.page.read_text()).lower()
 
 
-def test_one_class_alone_has_no_correlation(restless):
+def test_analyze_gives_no_correlation_for_one_class(restless):
     assert restless.numbers["exponents"]["by_class"]["correlation"] is None
     assert "No correlation is given" in restless.page.read_text()
 
@@ -243,28 +243,28 @@ def test_one_class_alone_has_no_correlation(restless):
         ({"sizes": 3}, "expected odevit.report.Sizes"),
     ],
 )
-def test_bad_requests(data, tmp_path, settings, message):
+def test_analyze_refuses_bad_arguments_and_writes_nothing(data, tmp_path, settings, message):
     run = model_folder(tmp_path / "run")
     with pytest.raises(ValueError, match=message):
         analyze(run, **{"data": str(data), **settings})
     assert not (run / "analysis").exists(), "nothing is written for a request that cannot be met"
 
 
-def test_a_depth_without_a_trajectory_and_a_head_for_other_data(data, tmp_path):
+def test_analyze_refuses_a_stacked_model_and_a_head_for_other_classes(data, tmp_path):
     with pytest.raises(ValueError, match="no trajectory"):
         analyze(model_folder(tmp_path / "stacked", depth="stacked"), data=str(data))
     with pytest.raises(ValueError, match=r"the data has 3 classes \(.*\), the head of .* has 4 \(LABEL_0, "):
         analyze(model_folder(tmp_path / "four", num_labels=4), data=str(data))
 
 
-def test_a_bundled_model_is_not_shadowed_by_its_report(bundled):
+def test_analyze_of_a_bundled_model_writes_to_analysis_name(bundled):
     """analysis-NAME, for a folder NAME would be taken for the model the next time."""
     assert bundled.page.parent.name == "analysis-tiny"
     assert bundled.page.exists()
     assert not (bundled.folder.parent / "tiny").exists()
 
 
-def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
+def test_solver_sensitivity_does_not_count_splittings(bundled):
     """Strang's short steps are stable, but rest beside the equation: that is the solver's doing."""
     numbers = bundled.numbers
     stable = [solver_config["solver"] for solver_config in numbers["sweep"]["solvers"] if solver_config["stable"]]
@@ -274,7 +274,7 @@ def test_a_splitting_is_shown_and_not_held_against_the_model(bundled):
     assert numbers["sweep"]["spreads"]["solvers"]["ways"] == len(counted) < len(stable)
 
 
-def test_what_moves_and_is_stopped_is_measured_on_its_way(moving, calm):
+def test_analyze_measures_limits_of_moving_weights_along_the_path(moving, calm):
     numbers, page = moving.numbers, (moving.folder / "report.html").read_text()
     assert numbers["limits"]["on_the_way"]
     assert "images, since the equation changes with time, the largest eigenvalue" in " ".join(page.split())
