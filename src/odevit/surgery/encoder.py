@@ -21,7 +21,7 @@ from odevit.core.base import DEFAULT, Depth, Request
 from odevit.core.embedding import stretched
 from odevit.core.field import VectorField
 from odevit.core.ode_depth import make_depth
-from odevit.core.solution import Solution
+from odevit.core.solution import Solution, Stats
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.time_varying.knots import KnottedField
 from odevit.tokens import TokenLayout, Tokens, with_registers
@@ -168,3 +168,18 @@ class DepthBridge(Depth):
 
     def describe(self) -> str:
         return self.encoder[0].depth.describe()
+
+
+class Unregistered:
+    """Holds a model that is no submodule: not trained, moved, saved or copied."""
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self.model = model
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Unregistered:
+        return self
+
+
+def constant_solution(state: Tokens) -> Solution:
+    """The trajectory that stays at a state."""
+    return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))

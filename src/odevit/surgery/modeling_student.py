@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from odevit.core.field import VectorField
 from odevit.core.image_model import ImageModel
 from odevit.core.modeling_odevit import OdeViTImageClassifierOutput, with_trajectory
 from odevit.core.pretrained_model import OdePreTrainedModel
-from odevit.core.solution import SaveAt, Solution, Stats, check_solution
+from odevit.core.solution import SaveAt, Solution, check_solution
 from odevit.core.solver_config import SolverConfig
 from odevit.deprecated import STUDENT, renamed_in_student
 from odevit.hf.checks import checked_from_pretrained
@@ -27,8 +26,15 @@ from odevit.solvers.early_exit import Stop
 from odevit.solvers.penalties import Penalty
 from odevit.surgery.block_locator import readout_weights_of
 from odevit.surgery.configuration_student import OdeStudentConfig
-from odevit.surgery.encoder import BlockBridge, DepthBridge, OdeEncoder, override_blocks
-from odevit.surgery.plain_vit import describe, rebuild
+from odevit.surgery.encoder import (
+    BlockBridge,
+    DepthBridge,
+    OdeEncoder,
+    Unregistered,
+    constant_solution,
+    override_blocks,
+)
+from odevit.surgery.plain_vit import copy_original, rebuild
 from odevit.surgery.vit_spec import VitSpec, parse_output, zero_image
 from odevit.surgery.weight_init import truncation_report
 from odevit.time_varying.hyper import HyperField
@@ -75,7 +81,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
         blocks = nn.Sequential(BlockBridge(self.encoder, self.vit_spec.as_tuple))
         self.vit_spec.locator.install(model, DepthBridge(self.encoder) if self.vit_spec.own else blocks)
         self.processor: BaseImageProcessor | None = None
-        self._original = _Unregistered(None)
+        self._original = Unregistered(None)
         self.fuse_attention()
         self.post_init()
 
@@ -128,7 +134,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
 
         def receive(tokens: Tokens) -> Solution:
             received.append(tokens)
-            return _constant(tokens)
+            return constant_solution(tokens)
 
         self._run(receive, pixels, kwargs)
         return received[0]
@@ -153,7 +159,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
             )
         # The output of the blocks is given, so the image before them does not matter.
         pixels = zero_image(self.model, self.vit_spec.channels, size or self.vit_spec.size)
-        return self._run(lambda _: _constant(state.to(self.dtype)), pixels, kwargs)
+        return self._run(lambda _: constant_solution(state.to(self.dtype)), pixels, kwargs)
 
     # A model of transformers.
 
@@ -249,16 +255,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
             )
         if original is not None:
             config: Any = kwargs.get("config") or OdeStudentConfig.from_pretrained(folder)
-            given, expected = describe(original)[0]["class"], config.base["class"]
-            if given != expected:
-                raise ValueError(
-                    f"the weights in {folder} do not fit {given}: they are of a student of {expected}; pass "
-                    "original=, the model whose blocks were replaced"
-                )
-            kwargs["config"], kwargs["model"] = config, copy.deepcopy(original).eval()
-            for module in kwargs["model"].modules():
-                # Hugging Face empties buffers that are not saved, and fills only those of modules without this mark.
-                module.__dict__.pop("_is_hf_initialized", None)
+            kwargs["config"], kwargs["model"] = config, copy_original(original, config.base["class"], folder)
         wants_info, labels = kwargs.pop("output_loading_info", False), kwargs.get("num_labels")
         student, info = checked_from_pretrained(
             super().from_pretrained,
@@ -283,7 +280,7 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
 
     def set_original(self, original: nn.Module | None, processor: BaseImageProcessor | None) -> None:
         """Set the model that `unload` returns, and the image processor of that model."""
-        self._original, self.processor = _Unregistered(original), processor
+        self._original, self.processor = Unregistered(original), processor
 
     def unload(self) -> nn.Module:
         """The model whose blocks were replaced, unchanged."""
@@ -344,21 +341,6 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
             size // patches * count for size, patches, count in zip(self.vit_spec.size, grid, layout.grid, strict=True)
         )
         return height, width
-
-
-class _Unregistered:
-    """Holds a model that is no submodule: not trained, moved, saved or copied."""
-
-    def __init__(self, model: nn.Module | None) -> None:
-        self.model = model
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Unregistered:
-        return self
-
-
-def _constant(state: Tokens) -> Solution:
-    """The trajectory that stays at a state."""
-    return Solution(state=state, time=0.0, stats=Stats(nfe=0, steps=0))
 
 
 def _with_trajectory(output: Any, solution: Solution, entries: dict[str, Any], training: bool) -> Any:

@@ -27,7 +27,7 @@ from odevit.hf.checks import loading_errors, refuse_nan
 from odevit.hf.processor import PixelStatistics, statistics_of
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.surgery.vit_spec import VitSpec, parse_output
-from odevit.tokens import Logits, Pixels, Tokens
+from odevit.tokens import Pixels, Tokens
 
 
 def load_vit(source: str | Path) -> PreTrainedModel:
@@ -109,6 +109,21 @@ def rebuild(base: dict[str, Any], config: PreTrainedConfig | None) -> nn.Module:
     )
 
 
+def copy_original(original: nn.Module, expected: str, folder: Path) -> nn.Module:
+    """A copy of the model whose blocks a student replaced, for its weights in a folder; another class is refused."""
+    given = describe(original)[0]["class"]
+    if given != expected:
+        raise ValueError(
+            f"the weights in {folder} do not fit {given}: they are of a student of {expected}; pass original=, the "
+            "model whose blocks were replaced"
+        )
+    model = copy.deepcopy(original).eval()
+    for module in model.modules():
+        # Hugging Face empties buffers that are not saved, and fills only those of modules without this mark.
+        module.__dict__.pop("_is_hf_initialized", None)
+    return model
+
+
 def _find_class(name: str) -> type[PreTrainedModel] | None:
     known = getattr(modeling_odevit, name, None) or getattr(transformers, name, None)
     return known if isinstance(known, type) and issubclass(known, PreTrainedModel) else None
@@ -167,11 +182,6 @@ class ViTWrapper(ImageModel):
         output = OdeViTImageClassifierOutput(logits=logits)
         with_trajectory(output, Solution(logits, self.solver_config.horizon, stats))
         return output if return_dict is None or return_dict else output.to_tuple()
-
-    def ask(self, pixels: Pixels, solver_config: SolverConfig | None = None, **options: Any) -> tuple[Logits, Solution]:
-        """To be removed with `ImageModel.ask`."""
-        output: Any = ViTWrapper.forward(self, pixels, solver_config=solver_config, **options)
-        return output.logits, output.trajectory
 
     def embed(self, *_: Any, **__: Any) -> NoReturn:
         """Refused, as everything about a trajectory, with the error of `field`."""
