@@ -185,7 +185,8 @@ def _write(field: VectorField, weights: dict[str, Tensor]) -> None:
 def _distance(field: VectorField, weights: dict[str, Tensor]) -> float:
     difference = total = 0.0
     for name, weight in weights.items():
-        parameter = field.get_parameter(name)
-        difference += float((parameter - weight.to(parameter.device)).square().sum())
+        owner, _, leaf = name.rpartition(".")
+        own = getattr(field.get_submodule(owner), leaf)  # a parameter, or a buffer of a field between knots
+        difference += float((own - weight.to(own.device)).square().sum())
         total += float(weight.square().sum())
     return math.sqrt(difference / total)
