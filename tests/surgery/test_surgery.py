@@ -449,6 +449,8 @@ def test_names_of_release_0_2_warn_and_give_what_they_gave():
         assert torch.equal(student.output(path.state).logits, student(pixels).logits)
     with pytest.warns(DeprecationWarning, match="teacher_layout"):
         assert student.outer_layout() == student.teacher_layout()
+    with pytest.warns(DeprecationWarning, match="solver_config"):
+        assert student(pixels, way=SolverConfig("heun", 2, 3.0)).trajectory.stats.nfe == 4
     with pytest.warns(DeprecationWarning, match="vit_spec"):
         assert get_ode_model(make("vit-classifier"), anatomy=student.vit_spec).vit_spec == student.vit_spec
     with pytest.raises(AttributeError, match="no attribute 'tokenz'"):

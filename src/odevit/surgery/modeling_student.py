@@ -19,7 +19,7 @@ from odevit.core.modeling_odevit import OdeViTImageClassifierOutput, with_trajec
 from odevit.core.pretrained_model import OdePreTrainedModel
 from odevit.core.solution import SaveAt, Solution, check_solution
 from odevit.core.solver_config import SolverConfig
-from odevit.deprecated import STUDENT, renamed_in_student
+from odevit.deprecated import STUDENT, renamed_arguments, renamed_in_student
 from odevit.hf.checks import checked_from_pretrained
 from odevit.hf.processor import find_processor
 from odevit.solvers.early_exit import Stop
@@ -189,6 +189,8 @@ class OdeStudent(OdePreTrainedModel, ImageModel):
         """
         if labels is not None:  # it is in the signature because the Trainer drops what is not
             kwargs["labels"] = labels
+        if "way" in kwargs:
+            solver_config = renamed_arguments({"way": kwargs.pop("way")})["solver_config"]
         base_config = getattr(self.model, "config", None)
         wanted = {
             name: bool(getattr(base_config, f"output_{name}", False) if given is None else given)
