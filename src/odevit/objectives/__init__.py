@@ -1,4 +1,4 @@
-"""What is asked of a trajectory besides the right answer: functions of tensors, and penalties for the solver's loop."""
+"""Losses and penalties besides cross-entropy: functions of tensors, and penalties accumulated along a trajectory."""
 
 from odevit.deprecated import keep_old_names
 from odevit.objectives.attention_matching import attention_kl as attention_kl

@@ -1,4 +1,4 @@
-"""|P - Q| and KL(Q || P): a student looks where its teacher looks."""
+"""|P - Q| and KL(Q || P): losses between the attention maps of student and teacher."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from odevit.tokens import AttentionMap
 def attention_l1(student: AttentionMap, teacher: AttentionMap, *, mass: float = 0.6) -> dict[str, Tensor]:
     """mean over rows of sum_{j in S} |P_j - Q_j|, S the smallest set of keys that holds `mass` of the teacher's row Q.
 
-    Only what the teacher looks at counts; elsewhere the student is free. Rows need not sum to one, so
-    `maps[:, :, layout.cls, layout.patches]` may be compared: `mass` is a share of the row. The released code does that
-    for the [CLS] row of the last layer, with soft thresholds of 0.5 for the student and 0.7 for the teacher, a blur,
-    and a sum over the batch. If the numbers of heads differ, both maps are averaged over their heads first.
+    `mass` is a share of the row, which need not sum to one: `maps[:, :, layout.cls, layout.patches]` may be compared.
+    The released code does that for the [CLS] row of the last layer, with soft thresholds of 0.5 for the student and 0.7
+    for the teacher, a blur, and a sum over the batch. Different numbers of heads are averaged first.
 
     Args:
         student, teacher: attention maps; no gradient reaches the teacher's.
         mass: share of each row, in (0, 1]; 1 takes every key.
 
     Returns:
-        `loss`, and `keys`: how many keys the sets hold on average.
+        `loss`, and `keys`: the mean number of keys in the sets.
     """
     p, q = _comparable(student, teacher)
-    chosen = mass_threshold(q, mass)
-    distance = ((p - q).abs() * chosen).sum(dim=-1)
-    return {"loss": distance.mean(), "keys": chosen.sum(dim=-1).mean(dtype=distance.dtype)}
+    mask = mass_threshold(q, mass)
+    distance = ((p - q).abs() * mask).sum(dim=-1)
+    return {"loss": distance.mean(), "keys": mask.sum(dim=-1).mean(dtype=distance.dtype)}
 
 
 def attention_kl(student: AttentionMap, teacher: AttentionMap) -> dict[str, Tensor]:
     """mean over rows of KL(Q || P) = sum_j Q_j log(Q_j / P_j), Q the teacher's row and P the student's.
 
     Rows are normalised to sum one first, so that a slice such as `maps[:, :, layout.cls, layout.patches]` can be
-    compared; probabilities below 1e-12 count as 1e-12 in the logarithms. If the numbers of heads differ, both maps are
-    averaged over their heads first. No gradient reaches the teacher.
+    compared; probabilities below 1e-12 count as 1e-12 in the logarithms. Different numbers of heads are averaged first.
+    The teacher has no gradient.
     """
     p, q = (rows / rows.sum(dim=-1, keepdim=True).clamp_min(FLOOR) for rows in _comparable(student, teacher))
     divergence = (q * (q.clamp_min(FLOOR).log() - p.clamp_min(FLOOR).log())).sum(dim=-1)
@@ -52,7 +51,7 @@ def mass_threshold(rows: Tensor, mass: float = 0.6) -> Tensor:
     if not 0.0 < mass <= 1.0:
         raise ValueError(f"mass={mass}; expected a share of the row in (0, 1], 1 takes every key")
     if mass == 1.0:
-        # Rounding may bring the running sum to 1 before the last key.
+        # By rounding, the running sum may reach 1 before the last key.
         return torch.ones_like(rows, dtype=torch.bool)
     largest, order = rows.sort(dim=-1, descending=True)
     before = largest.cumsum(dim=-1) - largest

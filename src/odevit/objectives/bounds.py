@@ -1,4 +1,4 @@
-"""|x_n - x(t_n)| <= (e^L - 1) / (2 N L) C: how far N Euler steps can be from their equation (eq. 8, 11)."""
+"""|x_n - x(t_n)| <= (e^L - 1) / (2 N L) C: bounds of the error of N Euler steps (eq. 8, 11)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,19 @@ def approximation_bound(
 ) -> float | Tensor:
     """(e^{LT} - 1) / (2 N L T) C T^2, and C T^2 / (2 N) at L = 0 (eq. 8; Sander et al. 2022).
 
-    Holds for every step of Euler's method. A step multiplies the error by at most 1 + h L and adds at most h^2 C / 2,
-    which sums to h C / 2 ((1 + h L)^N - 1) / L with h = 1/N. A horizon T is brought back to 1 by s = t / T: then
-    y(s) = x(T s) obeys y' = T f(y), with the constant L T, and y'' = T^2 x''.
-
-    The paper prints e^{L-1}, which is smaller than (e^L - 1) for L > 0.46 and no bound then; its code has e^L - 1.
+    A step of Euler's method multiplies the error by at most 1 + h L and adds at most h^2 C / 2, which sums to
+    h C / 2 ((1 + h L)^N - 1) / L with h = 1/N. For a horizon T, y(s) = x(T s) obeys y' = T f(y), with the constant L T,
+    and y'' = T^2 x''. The paper prints e^{L-1}, which is no bound for L > 0.46; its code has e^L - 1.
 
     Args:
         curvature: C, the largest |x''| along the solution; a number, or one per sample.
-        lipschitz: L, a Lipschitz constant of the field around it, in the same norm. With an L that is merely assumed
-            (the paper takes 0.5) the result is a yardstick and not a bound.
+        lipschitz: L, a Lipschitz constant of the field around it, in the same norm. With an assumed L (the paper takes
+            0.5) the result is not a bound.
         steps: N.
         horizon: T.
 
     Returns:
-        A float for floats, a tensor as soon as one is given; infinite where e^{LT} is.
+        A float for floats, otherwise a tensor; infinite where e^{LT} is.
     """
     problems = [
         f"{name}={value}; expected numbers >= 0"
@@ -54,7 +52,7 @@ def approximation_bound(
 
     L = lipschitz if isinstance(lipschitz, Tensor) else torch.tensor(lipschitz, dtype=torch.float64)
     exponent = at_least_single(L) * horizon
-    # (e^z - 1) / z is 1 at z = 0, where neither it nor its gradient may be a NaN.
+    # (e^z - 1) / z is 1 at z = 0; neither it nor its gradient may be NaN there.
     divisor = torch.where(exponent == 0, 1.0, exponent)
     growth = torch.where(exponent == 0, 1.0, torch.expm1(divisor) / divisor)
     return curvature * (growth if isinstance(lipschitz, Tensor) else growth.item()) * (horizon**2 / (2 * steps))
@@ -64,10 +62,9 @@ def curvature(states: Sequence[Tensor], times: Sequence[float]) -> Tensor:
     """max_n | 2 ( (x_{n+1} - x_n) / h_n - (x_n - x_{n-1}) / h_{n-1} ) / (h_n + h_{n-1}) |, one number per sample.
 
     The second difference quotient of a saved trajectory, exact for a parabola on any grid. The norm is the Euclidean
-    one over all tokens and channels of a sample, the one in which spectral norms are Lipschitz constants, so that C and
-    L of `approximation_bound` belong together. The quotient is a mean of x'' around t_n and never more than its largest
-    value: it approaches the C of eq. (8) from below as the grid is refined, until in single precision the rounding of
-    the states, divided by h^2, takes over. (The released code takes h = N in place of 1/N.)
+    one over all tokens and channels of a sample, as for the L of `approximation_bound`. The quotient is a mean of x''
+    around t_n: it approaches the C of eq. (8) from below as the grid is refined, until the rounding of the states,
+    divided by h^2, dominates. (The released code takes h = N in place of 1/N.)
 
     Args:
         states: three or more states [batch, ...], such as `solution.states` with save="all".
@@ -100,14 +97,14 @@ def curvature(states: Sequence[Tensor], times: Sequence[float]) -> Tensor:
 def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: float = 0.5) -> Tensor:
     """(e^L - 1) / (2 L N) max_h R^2 |W_V^h| (R |W_K^hT W_Q^h| + sqrt(d)) / (N^2 sqrt(d)) (eq. 11).
 
-    Computed as it is printed, with spectral norms of each head; d is the width of a head, weights are stored as
-    [d, D]. It is the paper's yardstick for stopping a distillation, read off the weights alone, and not a bound:
+    Computed as printed, with spectral norms of each head; d is the width of a head, weights are stored as [d, D]. The
+    paper stops a distillation by it. It depends on the weights alone and is not a bound:
 
-    - 1/N^2 counts the step size a second time. The error of Euler's method falls as 1/N, this falls as 1/N^3.
+    - 1/N^2 counts the step size twice. The error of Euler's method falls as 1/N, this falls as 1/N^3.
     - L = 0.5 bounds the Jacobian of softmax, not the Lipschitz constant of the field.
-    - W_O, the norms and the MLP are left out, and nothing holds the tokens within the radius R.
+    - W_O, the norms and the MLP are left out, and tokens may leave the radius R.
 
-    The released code takes Frobenius norms of all heads together, which are larger by up to the root of the rank.
+    The released code takes Frobenius norms of all heads together, larger by up to the root of the rank.
 
     Args:
         attention: dot-product attention, `field.attention`.
@@ -120,7 +117,7 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
     dot = dot_product(attention)
     if dot is None:
         problems.append(
-            f"{type(attention).__name__}; expected DotProductAttention, eq. (11) is about attention='dot' without "
+            f"{type(attention).__name__}; expected DotProductAttention: eq. (11) holds for attention='dot' without "
             "qk_norm or rotary positions"
         )
     if dot is None or problems:
@@ -138,10 +135,10 @@ def weight_bound(attention: Attention, radius: float, steps: int, lipschitz: flo
 
 
 def dot_product(attention: object) -> DotProductAttention | None:
-    """The attention if its scores are dot products, None otherwise.
+    """The attention if its scores are plain dot products, None otherwise.
 
-    Cosine attention has the same matrices, but its scores do not grow with them; nor do those of normed queries and
-    keys, and rotary positions stand between the two.
+    The scores of cosine attention, and of normed queries and keys, do not grow with the matrices; rotary positions
+    stand between the two.
     """
     if isinstance(attention, DotProductAttention) and not isinstance(attention, CosineAttention):
         return attention if attention.q_norm is None and attention.rotary is None else None

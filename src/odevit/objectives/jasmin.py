@@ -16,14 +16,14 @@ def g(rows: Tensor, k: int) -> Tensor:
     """g_k(p) = p_(k) (1 - p_(k) + p_(k+1)), p_(1) >= p_(2) >= ... the probabilities of a row, in any order.
 
     The k-th eigenvalue of the Jacobian diag(p) - p p^T of softmax is at most g_k(p) (Yudin et al. 2025), g_1 <= 1/2,
-    and g_1 >= g_2 >= ... The paper calls g_k the k-th largest component, which it is not.
+    and g_1 >= g_2 >= ... (The paper calls g_k the k-th largest component.)
 
     Args:
         rows: distributions along the last dimension.
         k: 1 or more, less than the number of keys.
     """
     if k < 1:
-        raise ValueError(f"k={k}; expected 1 or more: g_1 belongs to the largest probability of a row")
+        raise ValueError(f"k={k}; expected 1 or more: g_1 is that of the largest probability of a row")
     _check_keys(k, rows.shape[-1])
     return _g(rows.topk(k + 1, dim=-1).values, k)
 
@@ -32,12 +32,12 @@ def jasmin(maps: AttentionMap, k: int = 2) -> Tensor:
     """mean over batch and heads of max_i log( g_1(P_i) / g_k(P_i) ); k = 0: of max_i log g_1(P_i).
 
     k >= 2 flattens rows: the loss is 0, its minimum, where the k + 1 largest probabilities are equal. k = 0 bounds the
-    norm of the Jacobian itself, but log g_1 falls without limit as a row becomes one-hot: it rewards collapsed
-    attention, and leads there from any row whose largest probability is well above 1/2.
+    norm of the Jacobian itself, but log g_1 falls without limit as a row becomes one-hot: it drives rows whose largest
+    probability is well above 1/2 to collapse.
 
-    The paper sums over layers and heads; we average, so that the weight of the penalty does not depend on the size of
-    the model. Its released code detaches the maps, which leaves no gradient at all. Probabilities below 1e-12 count as
-    1e-12, so the loss stays between -27 and 27 and its gradient is finite for every map.
+    The paper sums over layers and heads; the mean does not depend on the size of the model. Its released code detaches
+    the maps, so that there is no gradient. Probabilities below 1e-12 count as 1e-12, so the loss stays between -27 and
+    27 and its gradient is finite for every map.
 
     Args:
         maps: attention maps with their gradient.
@@ -45,7 +45,7 @@ def jasmin(maps: AttentionMap, k: int = 2) -> Tensor:
     """
     _check_k(k)
     _check_keys(max(k, 1), maps.shape[-1])
-    # The gradient of a maximum is that of the largest row: the others are ranked without a graph and dropped.
+    # Only the largest row has a gradient: the others are ranked without a graph.
     with torch.no_grad():
         sharpest = _sharpness(maps, k).argmax(dim=-1)
     index = sharpest[..., None, None].expand(*sharpest.shape, 1, maps.shape[-1])
@@ -71,7 +71,7 @@ class JaSMin(Penalty):
     def running(self, step: Step) -> Tensor:
         if not step.attentions:
             raise ValueError(
-                "JaSMin looks at attention maps and the field made none; integrate a field with attention, such as "
+                "JaSMin needs attention maps and the field made none; integrate a field with attention, such as "
                 "VectorField, or leave this penalty out"
             )
         return torch.stack([jasmin(maps, self.k) for maps in step.attentions]).mean()
@@ -79,7 +79,7 @@ class JaSMin(Penalty):
 
 def _g(largest: Tensor, k: int) -> Tensor:
     a, b = largest[..., k - 1], largest[..., k]
-    # 1 - a >= b, for probabilities sum to one. When a rounds to 1, b still knows what 1 - a has lost.
+    # 1 - a >= b, since probabilities sum to one. Where a rounds to 1, b is more exact than 1 - a.
     return a * (torch.maximum(1.0 - a, b) + b)
 
 
@@ -99,4 +99,4 @@ def _check_k(k: int) -> None:
 
 def _check_keys(k: int, keys: int) -> None:
     if k + 1 > keys:
-        raise ValueError(f"g_{k} looks at the {k + 1} largest keys of a row and a row has {keys}; pass a smaller k")
+        raise ValueError(f"g_{k} needs the {k + 1} largest keys of a row and a row has {keys}; pass a smaller k")

@@ -1,4 +1,4 @@
-"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2, |f - g|^2, KL(q || p): a student follows its teacher's states and answers."""
+"""mean_i sum_g w_g |x_g(t_i) - y_g^i|^2, |f - g|^2, KL(q || p): losses between states and logits of two models."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def path_matching(
     """mean_i sum_g w_g MSE(x_g(t_i), y_g^i) / v_i, g in {cls, patches, registers, others}.
 
     cls alone is the paper's path loss on [CLS]; one checkpoint alone is its loss on the last state; cls=0.45,
-    patches=0.45, registers=0.10 is RAPTOR's. The released code sums over checkpoints where we take the mean, so that
-    the weight of this loss does not depend on how many there are. No gradient reaches the teacher.
+    patches=0.45, registers=0.10 is RAPTOR's. The released code sums over checkpoints; the mean does not depend on their
+    number. The teacher has no gradient.
 
     Args:
         student: its states at the checkpoints.
-        teacher: the states to be reached there. It may lack the registers, as long as none are matched.
-        layout: where the student's tokens stand.
+        teacher: the states to be reached there. It may lack the registers if none are matched.
+        layout: of the student's tokens.
         cls, patches, registers: weights; a group of weight 0 is ignored.
         others: the weight of all the teacher's tokens but CLS, as one group.
-        over: v_i, what the error at each checkpoint is divided by; 1 unless given. With the `spread` of the teacher's
-            states, late layers with large tokens do not drown early ones.
+        over: v_i, the divisor of the error at each checkpoint; 1 unless given. The `channel_variance` of the teacher's
+            states gives all layers the same scale.
 
     Returns:
-        `loss`, and without gradient: the mean error of each group that was matched, under its name and unweighted, and
+        `loss`, and without gradient: the mean error of each matched group, under its name and unweighted, and
         `checkpoints`, the weighted error at each checkpoint, whose mean is the loss.
     """
     weights = {"cls": cls, "patches": patches, "registers": registers, "others": others}
@@ -54,7 +54,7 @@ def path_matching(
         elif weight > 0 and places[group].start == places[group].stop:
             problems.append(f"{group}={weight}, but the layout has no such tokens; pass {group}=0.0")
     if not problems and not any(weights.values()):
-        problems.append("all weights are 0, nothing would be matched; pass cls=1.0, say")
+        problems.append("all weights are 0, nothing would be matched; pass cls=1.0, for example")
     problems += _state_problems(student, teacher, layout, registers + others)
     if problems:
         raise ConfigError("path_matching", problems)
@@ -74,7 +74,7 @@ def path_matching(
 def logit_kl(student: Logits, teacher: Logits, temperature: float = 1.0) -> dict[str, Tensor]:
     """T^2 KL(softmax(z_teacher / T) || softmax(z_student / T)), the mean over the batch (Hinton et al. 2015).
 
-    T^2 keeps the size of the gradient when T changes. No gradient reaches the teacher.
+    T^2 keeps the size of the gradient when T changes. The teacher has no gradient.
     """
     if student.ndim != 2 or student.shape != teacher.shape:
         raise ValueError(
@@ -89,18 +89,17 @@ def logit_kl(student: Logits, teacher: Logits, temperature: float = 1.0) -> dict
 
 
 def pooled_matching(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> dict[str, Tensor]:
-    """mean_h MSE(f_h, g_h) / mean_c Var(g_h,c): what the heads are given, over its variance from image to image.
+    """mean_h MSE(f_h, g_h) / mean_c Var(g_h,c): the error of the heads' inputs over their variance between images.
 
-    The last tokens count here as norm and pooling leave them, so that channels weigh as much as they do for the head.
-    A single image has no variance; its mean square stands in. No gradient reaches the teacher.
+    A single image has no variance; its mean square is used. The teacher has no gradient.
 
     Args:
-        student, teacher: what each head is given, [batch, channel].
+        student, teacher: the input of each head [batch, channel].
     """
     ours, theirs = ([list(x.shape) for x in given] for given in (student, teacher))
     if ours != theirs or not ours:
         raise ValueError(
-            f"the heads of the student are given {ours}, the teacher's {theirs}; expected the same shapes, of at "
+            f"the inputs of the student's heads are {ours}, of the teacher's {theirs}; expected the same shapes, of at "
             "least one head"
         )
     errors = []
@@ -112,7 +111,7 @@ def pooled_matching(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> dic
 
 
 def channel_variance(y: Tokens) -> Tensor:
-    """mean_c Var(y_c), the variance of each channel over samples and tokens; a little above 0 where nothing varies."""
+    """mean_c Var(y_c) + 1e-6, the variance of each channel over samples and tokens."""
     return at_least_single(y.detach()).var(dim=(0, 1)).mean() + 1e-6
 
 
@@ -129,7 +128,7 @@ def _state_problems(
             "least one: choose the checkpoints with solve(..., save=[...])"
         ]
     problems = []
-    # Registers stand last: a teacher that has none still has its CLS and its patches where the student has them.
+    # Registers are last: without them, CLS and patches have the same places.
     counts = {len(layout)} if registers > 0 else {len(layout), layout.patches.stop}
     for i, (x, y) in enumerate(zip(student, teacher, strict=True)):
         comparable = x.ndim == y.ndim == 3 and x.shape[::2] == y.shape[::2]

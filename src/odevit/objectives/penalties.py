@@ -1,4 +1,4 @@
-"""1/T int_0^T r dt: penalties on the path, the effort of Transport and the Jacobian of the forcing."""
+"""1/T int_0^T r dt: penalties on the squared velocity and on the Jacobian along a trajectory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ class Transport(Penalty):
     """r = |x'|^2 / numel, so that the loop accumulates 1/T int_0^T |x'|^2 / numel dt.
 
     The regulariser of OT-Transformer (Kan et al. 2025): of all trajectories with the same end, the straight one of
-    constant speed costs least. x' is the mean velocity over a step: for Euler the field itself; for other solvers its
-    square falls short of the integral of |f|^2 over the step, by an amount that vanishes with the step. Their code
-    integrates from 0 to 1 and does not divide by the horizon; for a horizon T, multiply the weight by T to match it.
+    constant speed costs least. x' is the mean velocity over a step, for Euler the field itself. Their code integrates
+    from 0 to 1 and does not divide by the horizon; for a horizon T, multiply the weight by T to match it.
     """
 
     def running(self, step: Step) -> Tensor:
@@ -32,11 +31,11 @@ class Transport(Penalty):
 class JacobianNorm(Penalty):
     """r = |f(x + d v) - f(x)|^2 / (d^2 numel), v ~ N(0, 1): E r = |J|_F^2 / numel + O(d^2).
 
-    Hutchinson's estimate (Finlay et al. 2020 for neural ODEs), see `jacobian_size`; an equilibrium has it at its rest
-    point, as an option of its own. f is the forcing without the leak, whose Jacobian is a constant.
+    Hutchinson's estimate (Finlay et al. 2020 for neural ODEs), see `jacobian_size`. f is the forcing without the leak,
+    whose Jacobian is constant. Equilibrium models have the same penalty at their rest point as an option.
 
     Args:
-        distance: d relative to the root mean square of the state; a small one drowns in half precision's rounding.
+        distance: d relative to the root mean square of the state; not too small for half precision.
     """
 
     distance: float = 0.03

@@ -1,4 +1,4 @@
-"""mean max(0, lambda + margin)^2, lambda the growth rate of a disturbance where a trajectory has ended."""
+"""mean max(0, lambda + margin)^2, lambda the growth rate of a disturbance beyond the end of a trajectory."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ RULES = {
 class Settling(Penalty):
     """mean max(0, lambda + margin)^2,  lambda = log( |d_k| / |d_0| ) / (k h), d the distance between two neighbours.
 
-    Where the largest exponent is negative, a state comes to rest whatever disturbs it. The trajectory is continued for
-    `waiting` steps beyond its end, so that nothing is asked of the path to its answer. A random disturbance is then
-    carried along for `turning` steps, which turn it towards the direction that grows fastest. Only the `counted` steps
-    after that have a gradient, and only with respect to the field. Two neighbouring trajectories stand in for a
-    derivative: fused attention and compiled fields have no second one. The steps are those of exponential Euler, which
-    rests where the equation does.
+    With a negative largest exponent, small disturbances of a state die out. The trajectory is continued for `waiting`
+    steps beyond its end, so that the path to the answer is free. A random disturbance is then integrated for `turning`
+    steps, which turn it towards the direction that grows fastest. Only the `counted` steps after that have a gradient,
+    and only with respect to the field. The growth is that between two neighbouring trajectories, since fused attention
+    and compiled fields have no second derivative. The steps are those of exponential Euler, whose rest points are those
+    of the equation.
 
     Args:
         margin: how far below zero the growth rate should be, per unit of time.
@@ -62,7 +62,7 @@ class Settling(Penalty):
         def advance(x: Tensor) -> Tensor:
             return solver.step(dynamics, x, t, self.step)
 
-        # In half precision the disturbance would be lost in the rounding of the field.
+        # In half precision the disturbance would be below the rounding of the field.
         with torch.autocast(state.device.type, enabled=False):
             with torch.no_grad():
                 x = at_least_single(state)

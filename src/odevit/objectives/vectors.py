@@ -1,4 +1,4 @@
-"""|x| and x / |x| of every sample of a batch [batch, ...], in single precision or better where it matters."""
+"""|x| and x / |x| of every sample of a batch [batch, ...], and related helpers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 FLOOR = 1e-12
-"""Probabilities are raised to this before a logarithm, as in the released code; it is too small for half precision."""
+"""Least probability in a logarithm, as in the released code; not for half precision."""
 
 
 def at_least_single(x: Tensor) -> Tensor:
-    """x in float32, or in its own precision where that is higher: no logarithms or squares in half precision."""
+    """x in float32, or in its own precision if that is higher; for logarithms and squares of half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def norms(x: Tensor) -> Tensor:
-    """|x| over everything but the batch [batch]: a state is one vector, whatever its shape."""
+    """|x| over all dimensions but the batch [batch]."""
     return x.reshape(len(x), -1).norm(dim=1)
 
 
@@ -32,7 +32,7 @@ def wide(scalars: Tensor, like: Tensor) -> Tensor:
 
 
 def random_normal(shape: Sequence[int], seed: int) -> Tensor:
-    """N(0, 1) in double precision on the CPU: the same on every device, and the global generator is left alone."""
+    """N(0, 1) in double precision on the CPU, the same for every device; the global generator does not change."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
