@@ -178,7 +178,7 @@ def test_curvature_refuses_bad_arguments(states, times, message):
 
 @pytest.mark.parametrize("name", sorted(set(ATTENTIONS) - {"dot"}))
 def test_weight_bound_refuses_other_attentions(name):
-    with pytest.raises(ValueError, match=r"expected DotProductAttention, eq. \(11\) is about attention='dot'"):
+    with pytest.raises(ValueError, match=r"expected DotProductAttention: eq. \(11\) holds for attention='dot'"):
         weight_bound(ATTENTIONS[name](12, 3), 10.0, 8)
 
 

@@ -167,7 +167,7 @@ def test_jasmin_refuses_too_few_keys(k, keys):
         jasmin(torch.full((1, 1, 4, keys), 1 / keys), k)
 
 
-@pytest.mark.parametrize(("k", "message"), [(0, r"k=0; expected 1 or more"), (4, r"g_4 looks at the 5 largest keys")])
+@pytest.mark.parametrize(("k", "message"), [(0, r"k=0; expected 1 or more"), (4, r"g_4 needs the 5 largest keys")])
 def test_g_refuses_k_beyond_the_row(k, message):
     with pytest.raises(ValueError, match=message):
         g(torch.full((4,), 0.25), k)

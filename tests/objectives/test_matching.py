@@ -165,5 +165,5 @@ def test_pooled_matching_detaches_the_teacher():
 
 @pytest.mark.parametrize("given", [([], []), ([torch.zeros(2, 3)], []), ([torch.zeros(2, 3)], [torch.zeros(2, 4)])])
 def test_pooled_matching_refuses_different_shapes(given):
-    with pytest.raises(ValueError, match=r"the heads of the student are given .* expected the same shapes"):
+    with pytest.raises(ValueError, match=r"the inputs of the student's heads are .* expected the same shapes"):
         pooled_matching(*given)
