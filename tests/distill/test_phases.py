@@ -1,4 +1,4 @@
-"""layerwise -> rollout -> random_solver: the loss, solver settings and rates of each phase, and resuming between them."""
+"""layerwise -> rollout -> random_solver: loss, solver settings and rates of each phase, and resuming between them."""
 
 import json
 from dataclasses import replace
