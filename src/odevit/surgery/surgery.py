@@ -53,7 +53,8 @@ def get_ode_model(
         vit_spec = renamed_arguments({"anatomy": overrides.pop("anatomy")})["vit_spec"]
     if taken := [name for name in overrides if name in TEACHERS_FIELDS and name not in ("image_mean", "image_std")]:
         raise ConfigError("get_ode_model", [f"{name} is always the teacher's; leave it out" for name in taken])
-    config = (config or OdeStudentConfig()).changed(**overrides)
+    config = config or OdeStudentConfig()
+    config = config.changed(**overrides) if overrides else config  # each new one is validated again
     model = copy.deepcopy(vit).eval().requires_grad_(False)
     processor = find_processor(str(getattr(vit, "name_or_path", "")), model)
     vit_spec = fit_to_processor(inspect_vit(model), model, processor) if vit_spec is None else vit_spec
