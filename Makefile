@@ -1,4 +1,4 @@
-# Two commands are all a newcomer needs: `make demo` and `make test`.
+# The two main commands: `make demo` and `make test`.
 # Each makes its own virtual environment on first use and reuses it afterwards.
 
 PYTHON ?= python3
@@ -15,10 +15,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: $(READY)   ## see a model at work, then turn a ViT into an equation (four minutes)
+demo: $(READY)   ## run a bundled model, then distill a small ViT (four minutes)
 	@$(BIN)/python examples/demo.py $(IMAGES)
-	@echo "Now a ViT learns digits with all labels, an equation learns from it without any, and the same equation learns from"
-	@echo "ten labels of each digit alone: about four minutes."
+	@echo "Next: train a ViT on digits with all labels, distill it without labels, and train the same student from"
+	@echo "ten labels of each digit, without a teacher. This takes about four minutes."
 	@$(ONE_THREAD) $(BIN)/odevit distill experiment=distill/few-labels out=runs/demo overwrite=true
 	@$(ONE_THREAD) $(BIN)/python examples/student.py runs/demo
 	@echo "Teacher and student in pictures: runs/demo/report.html"
@@ -36,7 +36,7 @@ check: $(READY)  ## lint and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(READY) ## let ruff write the layout, and the verbs their help
+format: $(READY) ## apply ruff's format, and write the help of the commands again
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/python -m odevit.cli.help
