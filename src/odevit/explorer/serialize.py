@@ -80,7 +80,7 @@ def serialize_stability(model: ImageModel, image: Image.Image, solver_config: So
     growth = measure_growth(model, image, solver_config)
     rates = growth_rates(growth, tuple(solver_config.stretched(HORIZONS).edges))
     with torch.no_grad():
-        state = model.depth(model.embed(model.pixels_of(image)), solver_config).state
+        state = model.follow(model.embed(model.pixels_of(image)), solver_config).state
     radius = contraction_radius(model.readout, state, rivals=3, directions=1)
     label, rival = (class_name(model.labels, int(number)) for number in (radius.answer, radius.rival))
     return {
