@@ -1,4 +1,4 @@
-"""recipe -> folder: a model is trained from scratch, or from given weights."""
+"""recipe -> folder: train a classifier from scratch or from given weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHANGEABLE = {"solver", "horizon", "tolerance", "grid"} | {name for name in MODE
 
 
 def train_recipe(recipe: Recipe, command: str = "") -> Path:
-    """Train what the recipe describes and give back its folder; see `Recipe` for what can be said."""
+    """Train what the recipe describes and return its folder."""
     return run(ClassifierTask(recipe), command)
 
 
@@ -58,17 +58,17 @@ class ClassifierTask(Task[Recipe]):
 
 
 def changed_settings(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
-    """What a recipe says of a model otherwise than the one that it starts from: another way, other dropouts.
+    """The fields in which a recipe differs from the model that it starts from, such as another solver or dropout.
 
     Raises:
-        ConfigError: for anything else that differs, since the weights would be those of another model.
+        ConfigError: for a field that the weights depend on.
     """
     given = {name: value for name, value in asdict(recipe.model).items() if value is not None and name != "preset"}
-    asked = {name: None if value == "none" else value for name, value in given.items()}
-    anew = {name: value for name, value in asked.items() if value != getattr(begun, name)}
+    wanted = {name: None if value == "none" else value for name, value in given.items()}
+    changed = {name: value for name, value in wanted.items() if value != getattr(begun, name)}
     free = CHANGEABLE | ({"steps"} if DEPTHS[begun.depth].has_trajectory else set())
     problems = []
-    for name in sorted(anew.keys() - free):
+    for name in sorted(changed.keys() - free):
         own = getattr(begun, name)
         problems.append(
             f"model.{name}={given[name]}, but its weights are those of a model with {own}; leave it out, or set "
@@ -76,8 +76,8 @@ def changed_settings(recipe: Recipe, begun: OdeViTConfig) -> dict[str, Any]:
         )
     if problems:
         raise ConfigError(f"init_from={recipe.init_from}", problems)
-    OdeViTConfig(**(begun.to_dict() | anew))  # says what is wrong with the two together
-    return anew
+    OdeViTConfig(**(begun.to_dict() | changed))  # raises if they do not fit together
+    return changed
 
 
 def settings_for(settings: dict[str, Any], data: DataSet) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _pixels_of(data: DataSet) -> dict[str, Any]:
 
 
 def make_model(recipe: Recipe, settings: dict[str, Any], data: DataSet) -> OdeViTForImageClassification:
-    """A new model with the data's classes and pixel statistics, or the one to start from, with what is said anew."""
+    """A new model with the data's classes and pixel statistics, or the one to start from with changed settings."""
     if recipe.init_from is None:
         model = OdeViTForImageClassification(OdeViTConfig(**settings_for(settings, data)))
     else:

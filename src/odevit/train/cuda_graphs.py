@@ -1,4 +1,4 @@
-"""copy the batch in, replay: forward and backward passes as CUDA graphs.
+"""Copy a batch in and replay: forward and backward passes as CUDA graphs.
 
 A model of half a million parameters keeps a large GPU busy for microseconds at a time: launching its kernels one by one
 takes longer than running them. A graph launches them all at once.
@@ -20,7 +20,7 @@ WARM_UP = 3
 
 
 def can_be_replayed(network: nn.Module) -> bool:
-    """Whether every batch is computed in the same way: what is drawn or decided on the host cannot be replayed."""
+    """Whether the control flow is the same for every batch; a graph cannot replay decisions of the host."""
     return all(module.fixed_graph for module in network.modules() if isinstance(module, Depth))
 
 
@@ -35,14 +35,14 @@ class Replay:
 
 
 class CapturedStep:
-    """loss, gradients = replay(batch), one graph per kind of step and way to integrate, all over the same buffers.
+    """loss, gradients = replay(batch), one graph per kind of step and solver config, all on the same buffers.
 
-    Gradients are written into buffers of its own, which every call attaches to the parameters again: setting them to
-    None between two steps, as the Trainer does, does no harm.
+    Gradients are written into buffers that every call attaches to the parameters again, so the Trainer may set them to
+    None between two steps.
 
     Args:
-        model: takes a batch and a way and gives an output with a loss.
-        batch: an example of what will come; shapes must stay the same.
+        model: takes a batch and a solver config, and gives an output with a loss.
+        batch: an example; later batches must have the same shapes.
         autocast: the dtype of mixed precision, or None.
         loss: what is minimised; the model's own loss unless given.
     """
@@ -68,7 +68,7 @@ class CapturedStep:
         return all(batch[name].shape == value.shape for name, value in self.inputs.items())
 
     def __call__(self, batch: dict[str, Tensor], solver_config: SolverConfig | None, kind: int = 0) -> Tensor:
-        """The loss of a batch; steps of one `kind` and way compute what the first of them did."""
+        """The loss of a batch; steps of one `kind` and solver config replay the same graph."""
         torch._foreach_copy_(list(self.inputs.values()), [batch[name] for name in self.inputs])
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
@@ -89,7 +89,7 @@ class CapturedStep:
                 self._pass(solver_config)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        del self.loss.evaluations[before:]  # nobody learned from these
+        del self.loss.evaluations[before:]  # the warm-up is not part of the training
         with torch.cuda.graph(graph, pool=self.pool):
             loss = self._pass(solver_config)
         step = Replay(graph, loss, dict(self.loss.parts), self.loss.evaluations[before:])

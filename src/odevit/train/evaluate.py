@@ -1,4 +1,4 @@
-"""top-k = share of images whose label is among the k likeliest: how good a model is, and what it costs."""
+"""top-k = share of images whose label is among the k likeliest: the accuracy of a model and its cost."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ RANKS = (1, 3, 5)
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracies as fractions, with what they cost.
+    """Accuracies as fractions, and their cost.
 
     Args:
         top1, top3, top5: share of images whose label is among the 1, 3, 5 likeliest.
         loss: mean cross entropy.
         images: how many were scored.
-        nfe: field evaluations of one forward pass; the mean over images where each stops on its own.
-        milliseconds: time per image in batches of the size used, making the batches included.
-        finite: share of images whose answer is a number; the others count as wrong.
-        unsettled: share of images that did not come to their end by themselves, see `Solution.unsettled`.
-        failure: why trajectories did not reach their end, not with finite numbers, or not on their own, as the first
-            batch that had such says it; else empty.
-        classes: how many answers there are to choose from; 0 where nobody has counted.
+        nfe: field evaluations of one forward pass; the mean over images if each stops by itself.
+        milliseconds: time per image, including making the batches.
+        finite: share of images with finite logits; the others count as wrong.
+        unsettled: share of images whose trajectory did not converge, see `Solution.unsettled`.
+        failure: why trajectories failed or did not converge, in the first batch where one did; else empty.
+        classes: the number of classes; 0 if it is unknown.
     """
 
     top1: float
@@ -50,7 +49,7 @@ class Score:
 
     @property
     def warning(self) -> str:
-        """What to know of answers that are not what they should be, of all images; empty where there is nothing."""
+        """A warning about failed and unconverged trajectories of all images; empty without any."""
         if not self.failure:
             return ""
         parts = [self.failure]
@@ -62,7 +61,7 @@ class Score:
 
     @property
     def ranks(self) -> dict[str, float]:
-        """Top-k by name, for the k that say something: among all k classes, the label always is."""
+        """Top-k by name, for the k below the number of classes."""
         shares = zip(RANKS, (self.top1, self.top3, self.top5), strict=True)
         return {f"top-{k}": share for k, share in shares if k == 1 or not 0 < self.classes <= k}
 
@@ -86,10 +85,10 @@ def evaluate_batches(
     Args:
         model: called with pixels and options, returns an output with `logits` and `trajectory`; its mode is restored.
         batches: without augmentation.
-        way: how to integrate; the model's own way unless given.
-        solver, steps, horizon: the same piece by piece; the pieces not given are the model's own.
-        stop: when each image has gone far enough, for models that can leave early.
-        depth: another meaning of depth around the same weights.
+        solver_config: solver, steps and horizon; those of the model unless given.
+        solver, steps, horizon: the same one by one; those not given are the model's own.
+        stop: when to stop each image, for models with early exit.
+        depth: another depth with the same weights.
         autocast: dtype of mixed precision, or None.
         reduce: adds up a tensor of counts over processes.
     """
@@ -105,13 +104,13 @@ def evaluate_batches(
 
     def answer(pixels: Tensor) -> tuple[Tensor, Tensor | int, Tensor]:
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            # Failures are counted at the end: to look at the states of every batch is to wait for the device.
+            # Failures are counted at the end, because looking at states waits for the device.
             output = model(
                 pixels, solver_config=solver_config, stop=stop, depth=depth, on_failure="ignore", return_dict=True
             )
         logits, solution = output.logits, output.trajectory
-        if said := solution.failure or solution.notice:
-            failures.append(said)
+        if sentence := solution.failure or solution.notice:
+            failures.append(sentence)
         per_image = solution.evaluations
         evaluations = len(pixels) * solution.stats.nfe if per_image is None else per_image.sum()
         return logits.float(), evaluations, solution.count_unsettled()
@@ -149,7 +148,7 @@ def evaluate_batches(
     nfe = evaluations / count
     # 12, not 12.0: a model that treats every image alike makes a whole number of evaluations.
     nfe = int(nfe) if nfe == int(nfe) else nfe
-    if finite_answers < count:  # asked at the end: to look at a state is to wait for the device
+    if finite_answers < count:  # read once at the end, because reading waits for the device
         failures.append("The states are not finite. Take more steps, a shorter horizon, or another solver.")
     return Score(
         top1,

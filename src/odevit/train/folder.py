@@ -1,4 +1,4 @@
-"""out/: whose it is, what a run wrote into it, and where a run may continue in it."""
+"""The folder of a run: what the run wrote into it, and from which checkpoint it resumes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,14 @@ MANIFEST = "manifest.json"
 RECIPE, RECORD, CHECKPOINTS = "recipe.yaml", "record.json", "checkpoints"
 COMPLETE = "complete"
 """An empty file, written last into a checkpoint. One without it was interrupted and is not resumed from."""
-LEGACY = (
-    *("model.safetensors", "config.json", "preprocessor_config.json", "encoder.json", "base.json", "base"),
-    *("recipe.yaml", "metrics.jsonl", "record.json", "README.md", "curves.png", "tensorboard"),
-    *("alignment.json", "comparison.json", "bound.jsonl", "bound.png", "teacher", "scratch"),
-    *("report.html", "analysis"),
-    *("checkpoints", "best", "best.new"),
-)
-"""What versions without a manifest wrote; nothing is ever added here."""
-
-
 ASIDE = ".replaced"
-"""Where a run that is being replaced waits until the new one has weights to offer."""
+"""Where a run that is being replaced is kept until the new one is trained."""
 
 
 class RunFolder:
-    """The folder of a run, with a manifest of everything that was written into it on behalf of the run.
+    """The folder of a run, with a manifest of every file that belongs to the run.
 
-    Whoever adds a file (a report, an analysis) enters it: `RunFolder(folder).own("report.html").write_text(...)`.
+    Whoever adds a file (a report, an analysis) enters it: `RunFolder(folder).register("report.html").write_text(...)`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,13 +42,13 @@ class RunFolder:
 
     @property
     def registered(self) -> list[str]:
-        """What was written here on behalf of a run."""
+        """The names of the files and folders that belong to the run."""
         if (self.path / MANIFEST).exists():
             return list(json.loads((self.path / MANIFEST).read_text()))
-        return [name for name in LEGACY if (self.path / name).exists()] if (self.path / RECIPE).exists() else []
+        return [RECIPE] if (self.path / RECIPE).exists() else []
 
     def register(self, name: str) -> Path:
-        """The path of a file or folder that belongs to the run. In a folder that holds no run, merely the path."""
+        """Add a file or folder to the manifest, if there is a run in the folder, and return its path."""
         written = self.registered
         if written and name not in written:
             self._enter([*written, name])
@@ -66,14 +56,14 @@ class RunFolder:
 
     @contextmanager
     def register_written(self) -> Iterator[Path]:
-        """Enter whatever is written inside this block by someone who does not say what, such as `save_pretrained`."""
+        """Add everything to the manifest that is written inside this block, for functions such as `save_pretrained`."""
         before = self._times()
         yield self.path
         changed = [name for name, time in self._times().items() if before.get(name) != time]
         self._enter(list(dict.fromkeys([*self.registered, *sorted(changed)])))
 
     def acquire(self, recipe: Recipe) -> str:
-        """Make the folder and save the recipe, whose text is given back; refuse a folder that holds another run."""
+        """Make the folder, save the recipe in it and return its text; refuse a folder that holds another run."""
         if recipe.resume:
             self._check_resumable(recipe)
         elif self.holds_run and not recipe.overwrite:
@@ -90,11 +80,11 @@ class RunFolder:
         return text
 
     def remove_replaced(self) -> None:
-        """Let go of the run that this one replaces: it has been trained."""
+        """Delete the run that this one replaces, once this one is trained."""
         shutil.rmtree(self.path / ASIDE, ignore_errors=True)
 
     def clear(self) -> None:
-        """Remove what runs wrote, and nothing else: the folder may hold other people's files."""
+        """Remove the files of runs, and no others."""
         for name in [*self.registered, MANIFEST]:
             path = self.path / name
             if path.is_dir():
@@ -103,9 +93,9 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Leave nothing of a run that failed before its first step, unless a part of it is finished: its teacher.
+        """Remove a run that failed before its first step, and restore the run that it was to replace.
 
-        What it was going to replace is back in its place, or waits until the run is resumed or typed again.
+        If a part of it is finished, such as its teacher, both are kept until the run is started again.
         """
         if any(path for path in self.path.glob(f"*/{RECORD}") if path.parent.name != ASIDE):
             return
@@ -118,12 +108,12 @@ class RunFolder:
             self.path.rmdir()
 
     def remove(self, name: str) -> None:
-        """Remove one thing that the run wrote."""
+        """Remove one file or folder of the run."""
         shutil.rmtree(self.path / name, ignore_errors=True)
         self._enter([other for other in self.registered if other != name])
 
     def _set_aside(self) -> None:
-        """Move what runs wrote out of the way. A run that was killed while it replaced another does not count."""
+        """Move the files of the run aside. A run that was killed while it replaced another is deleted instead."""
         aside = self.path / ASIDE
         if aside.exists():
             self.clear()
@@ -133,7 +123,7 @@ class RunFolder:
                 (self.path / name).rename(aside / name)
 
     def _check_resumable(self, recipe: Recipe) -> None:
-        """A resumed run is the same run, and not finished."""
+        """Raise unless the folder holds an unfinished run of the same recipe."""
         if not (self.path / RECIPE).exists():
             raise ValueError(f"resume=true, but {self.path} holds no run; give its folder as out=, or drop resume")
         if (self.path / RECORD).exists():
@@ -151,7 +141,7 @@ class RunFolder:
             raise ConfigError(f"{self.path / RECIPE}", removed)
         earlier = _flat(with_absolute_paths(content))
         now = _flat(yaml.safe_load(yaml.safe_dump(_content(recipe))))
-        # What is left to others is in neither, so that both are asked: a key may have been forgotten, or be new.
+        # Keys without a value are saved in neither, so look at the keys of both.
         changed = [key for key in {**earlier, **now} if key not in free and now.get(key) != earlier.get(key)]
         if changed:
             raise ValueError(
@@ -167,26 +157,26 @@ class RunFolder:
 
 
 def _write(file: Path, text: str) -> None:
-    """The whole text or what was there before, whenever a process is killed: without these files a run is lost."""
+    """Replace a file at once, so that a killed process leaves either the old text or the new one."""
     fresh = file.with_suffix(file.suffix + ".new")
     fresh.write_text(text)
     os.replace(fresh, file)
 
 
 def read_recipe(run: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the recipe.yaml of a run says; nothing for a model that has none."""
+    """The recipe.yaml of a run with the keys of today; empty for a model without one."""
     file = Path(run) / RECIPE
     try:
         content = yaml.safe_load(file.read_text()) if file.is_file() else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not isinstance(content.get("data", {}), dict):
-        raise ValueError(f"{file} is no recipe; expected what odevit train wrote there")
+        raise ValueError(f"{file} is no recipe; expected the file that odevit train writes")
     return current_recipe(content)
 
 
 def with_absolute_paths(content: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's content with the folders it names made absolute: a run can be evaluated from anywhere."""
+    """A recipe with absolute folders, so that a run can be evaluated from anywhere."""
     content["data"]["source"] = _absolute(content["data"]["source"])
     whole: dict[str, Any] = {key: _absolute(content[key]) for key in ("teacher", "init_from") if key in content}
     if "unlabelled" in content:
@@ -199,7 +189,7 @@ def _absolute(name: str | None) -> str | None:
 
 
 def last_complete(checkpoints: Path) -> Path | None:
-    """The newest whole checkpoint-N, or None."""
+    """The newest complete checkpoint-N, or None."""
     whole = {
         int(match.group(1)): path
         for path in checkpoints.glob("checkpoint-*")
@@ -209,7 +199,7 @@ def last_complete(checkpoints: Path) -> Path | None:
 
 
 def _content(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as it is saved: what is None in a model or a phase is somebody else's value, and left out."""
+    """A recipe as it is saved, without None in a model or a phase: the value of its preset or objective."""
     content = with_absolute_paths(asdict(recipe))
     content |= {key: _given(content[key]) for key in ("model", "phases") if key in content}
     return content

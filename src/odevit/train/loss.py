@@ -1,4 +1,4 @@
-"""L = cross entropy + sum_i w_i r_i: what a step of training makes smaller, and the keys of a recipe that say so."""
+"""L = cross entropy + sum_i w_i r_i: the loss of a training step, and the keys of a recipe for its penalties."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Penalised:
     """Base of recipe dataclasses with a weight NAME and an option NAME_FIELD for every penalty in `PENALTIES`.
 
     The keys are those of the penalties that are registered when a recipe is made: calling the class gives an instance
-    of a subclass that has them. So a new penalty is one decorated class, and no recipe has to list it.
+    of a subclass that has them. So a new penalty is one decorated class; no recipe has to list it.
     """
 
     def __new__(cls, /, *_: Any, **__: Any) -> Self:
@@ -32,12 +32,12 @@ class Penalised:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The penalties that count, with their weights."""
+        """The penalties with a weight above 0, and their weights."""
         return {name: getattr(self, name) for name in self._names if getattr(self, name) > 0}
 
     @property
     def penalties(self) -> dict[str, Penalty]:
-        """The same penalties, as the solver's loop takes them."""
+        """The same penalties, for the solver's loop."""
         return {name: self._make(name) for name in self.weights}
 
     def penalty_problems(self, prefix: str) -> list[str]:
@@ -57,7 +57,7 @@ class Penalised:
 
     @property
     def _names(self) -> list[str]:
-        """The penalties of this recipe; one that was registered after it was made is not among them."""
+        """The penalties of this recipe, without those that were registered after it was made."""
         return [name for name in PENALTIES if hasattr(self, name)]
 
     def _make(self, name: str) -> Penalty:
@@ -91,7 +91,7 @@ def _with_penalties(base: Any, registered: tuple[tuple[str, type[Penalty]], ...]
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """What a network without an output of its own gives for a batch: its loss, and the parts of it without gradient."""
+    """The output of a network that returns only a loss: the loss of a batch, and its parts without gradient."""
 
     loss: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)
@@ -101,8 +101,8 @@ class BatchLoss:
 class TrainingLoss:
     """The network's own loss of a batch, plus what its trajectory costs: penalties and their weights by name.
 
-    With `adjoint`, gradients come from the adjoint equation. What each batch cost, and the parts of its loss that are
-    noted, are kept until they are told.
+    With `adjoint`, gradients come from the adjoint equation. Evaluations and parts of the loss are collected per batch
+    until `pop_means` reads them.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -111,20 +111,20 @@ class TrainingLoss:
     evaluations: list[int] = field(default_factory=list, repr=False, compare=False)
     parts: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     """Of the last batch, weighted and without gradient; nothing where the loss has no parts."""
-    noted: dict[str, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    collected: dict[str, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, recipe: Penalised) -> TrainingLoss:
-        """The penalties whose weight is not 0."""
+        """The loss with the penalties of a recipe."""
         return cls(recipe.weights, recipe.penalties, bool(getattr(recipe, "adjoint", False)))
 
     def __call__(self, network: Any, batch: Mapping[str, Any], solver_config: SolverConfig | None) -> Tensor:
-        """L of a batch that goes this way."""
-        # A network whose recipe has no penalties need not accept any.
-        asked: dict[str, Any] = {"penalties": self.penalties} if self.penalties else {}
+        """The loss of a batch, integrated with this solver config."""
+        # A network does not have to accept penalties if there are none.
+        options: dict[str, Any] = {"penalties": self.penalties} if self.penalties else {}
         if self.adjoint:
-            asked["adjoint"] = True
-        output = network(**batch, solver_config=solver_config, **asked)
+            options["adjoint"] = True
+        output = network(**batch, solver_config=solver_config, **options)
         loss: Tensor = output.loss
         parts = dict(getattr(output, "parts", {}))
         if (trajectory := getattr(output, "trajectory", None)) is not None:
@@ -137,20 +137,20 @@ class TrainingLoss:
         return loss
 
     def set_parts(self, parts: Mapping[str, Tensor]) -> None:
-        """These are the parts of the last batch's loss."""
+        """Set the parts of the last batch's loss."""
         self.parts.clear()
         self.parts.update(parts)
 
     def accumulate(self) -> None:
-        """Keep the parts of the last batch until they are told; the host does not wait for them."""
+        """Collect the parts of the last batch, without waiting for the device."""
         for name, part in self.parts.items():
-            # A replayed step writes the next ones into the same place.
-            self.noted.setdefault(name, []).append(part.clone())
+            # A replayed step overwrites them.
+            self.collected.setdefault(name, []).append(part.clone())
 
     def pop_means(self) -> dict[str, float]:
-        """The mean number of evaluations and the mean of every part, of the batches since it was last asked."""
-        told = {"nfe": sum(self.evaluations) / len(self.evaluations)} if self.evaluations else {}
-        told |= {f"loss_{name}": torch.stack(values).float().mean().item() for name, values in self.noted.items()}
+        """The mean number of evaluations and the mean of every part, over the batches since the last call."""
+        means = {"nfe": sum(self.evaluations) / len(self.evaluations)} if self.evaluations else {}
+        means |= {f"loss_{name}": torch.stack(values).float().mean().item() for name, values in self.collected.items()}
         self.evaluations.clear()
-        self.noted.clear()
-        return told
+        self.collected.clear()
+        return means

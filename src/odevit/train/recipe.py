@@ -38,7 +38,7 @@ from odevit.train.recipe_keys import given_keys
 AUTO = "auto"
 LOGGERS = ("tensorboard", "trackio", "wandb")
 SAMPLING_KEYS = ("steps", "horizons", "longest_step", "solvers", "own_share", "coarse_first")
-"""The keys of `train` that draw ways: a part of what a system is, so that each has those of its own file or none."""
+"""The keys of `train` that sample solvers. They belong to a system: each has those of its own file or none."""
 MODEL_KEYS = ("model", "depth", "system")
 """The keys that describe a model."""
 HELD_OUT = Expected("a share in (0, 1)", real(above=0, below=1).accepts)
@@ -68,7 +68,7 @@ ModelRecipe.__doc__ = "A preset and the fields that differ from it."
 
 @dataclass
 class DataRecipe:
-    """What to learn from. The fields are those of `load_data`."""
+    """The data. The fields are those of `load_data`."""
 
     source: str = "digits"
     """`digits`, a local folder (hub layout, or one folder per class), or a hub id."""
@@ -77,22 +77,22 @@ class DataRecipe:
     validation: float = 0.1
     """Share of the training split that is held out to select models on."""
     share: float = 1.0
-    """Share of each class of the rest that is learned from."""
+    """Share of each class of the rest that is used for training."""
     skip_unreadable: bool = False
     resident_limit_gb: float = 4.0
-    """Larger data sets are streamed through workers instead of being held on the device."""
+    """Larger data sets are streamed through worker processes; smaller ones are held on the device."""
     augmentation: Augmentation = field(default_factory=Augmentation)
 
 
 @dataclass
 class TrainRecipe(Penalised):
-    """How to learn. Beside these keys there are the weight and the options of every penalty: `jasmin`, `jasmin_k`."""
+    """How to train. In addition, every penalty has a key for its weight and keys for its options: `jasmin_k`."""
 
     epochs: int = 30
     updates: int = 0
-    """Optimiser steps after which training ends, whatever the epochs; 0 counts epochs."""
+    """Ends the training after this many optimiser steps; 0 counts epochs."""
     seconds: float = 0.0
-    """Seconds of training and evaluating after which it ends, whatever the epochs; 0 counts epochs."""
+    """Ends the training after this many seconds of training and evaluation; 0 counts epochs."""
     batch_size: int = 128
     """Samples in one optimiser step, over all processes and accumulation steps together."""
     accumulate: int = 1
@@ -110,7 +110,7 @@ class TrainRecipe(Penalised):
     layer_decay: float = 1.0
     """With `teacher`: factor on the learning rate from each layer to the one before it."""
     head_first: float = 0.0
-    """With `teacher`: initial share of the training in which only the new head moves; then rates rise once more."""
+    """With `teacher`: initial share of the training in which only the new head is trained."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 does not clip."""
     precision: str = "fp32"
@@ -118,7 +118,7 @@ class TrainRecipe(Penalised):
     compile: bool | str = False
     """Compile the components of the field, and a teacher's blocks; `auto` does on CUDA."""
     capture: bool | str = False
-    """Replay the forward and backward pass as CUDA graphs, one per way to integrate; `auto` does where it can."""
+    """Replay the forward and backward pass as CUDA graphs, one per solver config; `auto` does where it can."""
     checkpointing: bool = False
     """Recompute steps in the backward pass instead of storing them."""
     adjoint: bool = False
@@ -136,14 +136,14 @@ class TrainRecipe(Penalised):
     own_share: float = 0.0
     """Share of the batches that use the model's own solver, steps and horizon."""
     coarse_first: float = 0.0
-    """Initial share of the training that takes the fewest of `steps` to the shortest of `horizons`: cheap."""
+    """Initial share of the training with the fewest of `steps` to the shortest of `horizons`, which is cheap."""
     evaluate_every: int = 1
     """Epochs between evaluations; a checkpoint is written after each."""
     log_every: int = 10
     """Optimiser steps between lines of the log."""
 
     def on(self, device: str) -> TrainRecipe:
-        """The same recipe, with every `auto` decided for a kind of device."""
+        """The same recipe with a value for every `auto`, by the kind of device."""
         cuda = device == "cuda"
         best = {
             "precision": "bf16" if cuda else "fp32",
@@ -191,7 +191,7 @@ def device_problems(name: str) -> list[str]:
 
 
 def train_problems(prefix: str, recipe: TrainRecipe) -> list[str]:
-    """Everything that is wrong with how to learn, as sentences; the keys begin with `prefix`."""
+    """A sentence for every problem of `train`; the keys begin with `prefix`."""
     fixed = [name for name, kind in SOLVERS.items() if issubclass(kind, FixedStepSolver)]
     problems = [
         *choice(f"{prefix}.optimizer", recipe.optimizer, ("adamw", "muon")),
@@ -217,11 +217,11 @@ class Recipe:
     verb: ClassVar[str] = "train"
 
     name: str = "digits"
-    """What the run is called; with data=FOLDER, as the folder."""
+    """Name of the run; with data=FOLDER, that of the folder."""
     out: str = ""
     """The folder of the run; runs/NAME-SEED unless given."""
     seed: int = 0
-    """Of the first weights, the order of the images and their augmentation."""
+    """Seed of the initial weights, the order of the images and their augmentation."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`."""
     resume: bool = False
@@ -231,9 +231,9 @@ class Recipe:
     init_from: str | None = None
     """A folder or hub id with weights to start from."""
     teacher: str = ""
-    """A pretrained ViT, by folder or hub id: the one to distil, or for `odevit train` the one to fine-tune."""
+    """Folder or hub id of a pretrained ViT: the one to distil, or in `odevit train` the one to fine-tune."""
     head_only: bool = False
-    """Train only a new head on `teacher`, as the paper does for its teachers, and leave the rest of it alone."""
+    """Train only a new head on `teacher`, as the paper does for its teachers, and freeze the rest."""
     cache: str | None = None
     """A folder for decoded images, so that the next start does not decode them again."""
     loggers: list[str] = field(default_factory=list)
@@ -243,7 +243,7 @@ class Recipe:
     train: TrainRecipe = field(default_factory=TrainRecipe)
 
     def __post_init__(self) -> None:
-        # Once, for all who ask for it: a shell leaves ~ alone behind an equals sign.
+        # A shell does not expand ~ after an equals sign.
         self.teacher = os.path.expanduser(self.teacher)
         self.init_from = self.init_from and os.path.expanduser(self.init_from)
 
@@ -286,17 +286,17 @@ class Recipe:
         return settings
 
     def on(self, device: str) -> Self:
-        """The same recipe, with everything that depends on the kind of device decided."""
+        """The same recipe with a value for every `auto`, by the kind of device."""
         return replace(self, train=self.train.on(device))
 
     def check(self) -> None:
-        """Raise one error with everything that is wrong."""
+        """Raise one error that lists every problem."""
         problems = self.problems()
         if problems:
             raise ConfigError("the recipe", problems)
 
     def problems(self) -> list[str]:
-        """Everything that is wrong, as sentences."""
+        """A sentence for every problem."""
         t = self.train
         problems = [
             *device_problems(self.device),
@@ -340,7 +340,7 @@ class Recipe:
         return problems + self._model_problems()
 
     def _adjoint_problems(self) -> list[str]:
-        """What contradicts the adjoint equation, or an adaptive solver."""
+        """Problems with the adjoint equation or an adaptive solver."""
         t, solver = self.train, str(self.model_settings().get("solver", OdeViTConfig.solver))
         if t.solvers or issubclass(SOLVERS[solver], FixedStepSolver):
             remedy = "leave train.solvers out" if t.solvers else "pass model.solver=dopri5"
@@ -351,15 +351,15 @@ class Recipe:
         return problems
 
     def _model_problems(self) -> list[str]:
-        """What is wrong with the model, or cannot be trained."""
+        """Problems of the model, and models that cannot be trained."""
         if problem := PRESETS.problem(self.model.preset):  # type: ignore[attr-defined]
             return [f"model.preset: {problem}"]
         try:
             name = OdeViTConfig(**self.model_settings()).depth
         except ConfigError as error:
             typed = [prefix_keys("model", OdeViTConfig.own_fields(), problem) for problem in error.problems]
-            said = {"depth_options.": "depth.", "attention_options.": "model.attention_options."}
-            return [reduce(lambda text, key: text.replace(key, said[key]), said, problem) for problem in typed]
+            keys = {"depth_options.": "depth.", "attention_options.": "model.attention_options."}
+            return [reduce(lambda text, key: text.replace(key, keys[key]), keys, problem) for problem in typed]
         depth, problems = DEPTHS[name], self._adjoint_problems()
         if not depth.trainable:
             others = [other for other, kind in DEPTHS.items() if kind.trainable and kind.shares_field]

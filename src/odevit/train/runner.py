@@ -1,4 +1,4 @@
-"""recipe -> build -> train -> best -> test -> record, curves, card -> clean up: the one life of every run."""
+"""recipe -> build -> train -> best -> test -> record, curves, card -> clean up: the steps of every run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMPILED_KINDS = 32
 
 
 def run(task: Task[Any], command: str = "") -> Path:
-    """Train what the task builds and give back its folder; the record keeps the `command` that was typed.
+    """Train what the task builds and return its folder; the record keeps the `command`.
 
     The folder ends with weights, configuration, image processor, recipe, metrics, curves, record and model card. The
     finished task still holds the network, with its best weights, and the data.
@@ -38,13 +38,13 @@ def run(task: Task[Any], command: str = "") -> Path:
     recipe = task.recipe
     recipe.check()
     if recipe.train.seconds and task.process.world > 1:
-        raise ValueError("train.seconds is read off one clock, and each process has its own; use train.epochs here")
+        raise ValueError("train.seconds works in one process only; use train.epochs with several")
     if task.process.is_main:
         task.folder.acquire(recipe)
         print(f"recipe: {task.folder.path / RECIPE}", flush=True)
     task.recipe = recipe.on(task.process.device.type)
     if task.process.is_main and task.recipe != recipe:
-        print(_decided(recipe.train, task.recipe.train), flush=True)
+        print(_auto_values(recipe.train, task.recipe.train), flush=True)
     trainer = None
     try:
         task.build()
@@ -53,16 +53,14 @@ def run(task: Task[Any], command: str = "") -> Path:
             print(_sizes(task), flush=True)
         trainer = make_trainer(task)
         if task.process.is_main and task.recipe.train.capture and not trainer.captures:
-            print(
-                "train.capture: batches of this model are computed in different ways, so none is replayed", flush=True
-            )
+            print("train.capture: CUDA graphs disabled: the model's control flow depends on the data", flush=True)
         validation = _fit(task, trainer)
     except BaseException:
-        # The next try must not stumble over a run that never began.
+        # A run that failed before its first step must not block the next try.
         if task.process.is_main and not recipe.resume and (trainer is None or trainer.state.global_step == 0):
             task.folder.discard()
             if (waiting := task.folder.path / ASIDE).exists():
-                print(f"what this run is to replace waits in {waiting}, until the run has been trained")
+                print(f"the run that this one replaces is kept in {waiting} until this one is trained")
         raise
     if task.process.is_main:
         task.folder.remove_replaced()
@@ -72,7 +70,7 @@ def run(task: Task[Any], command: str = "") -> Path:
 
 
 def make_trainer(task: Task[Any]) -> OdeViTTrainer:
-    """The Trainer of a task that was built, with everything that belongs to it."""
+    """The Trainer of a built task, with its arguments and callbacks."""
     recipe, folder, t = task.recipe, task.folder, task.recipe.train
     if task.process.is_main:
         for name in (CHECKPOINTS, "metrics.jsonl"):
@@ -92,7 +90,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
         use_cpu=task.process.device.type == "cpu",
         seed=recipe.seed,
         logging_steps=t.log_every,
-        # A loss that is not a number must be seen, not smoothed over; and looking for it waits for the device.
+        # The filter would hide a loss that is not a number, and it waits for the device.
         logging_nan_inf_filter=False,
         eval_strategy="steps",
         eval_steps=task.updates_between_evaluations,
@@ -125,7 +123,7 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
     if "tensorboard" in recipe.loggers and task.process.is_main:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Left to itself the callback writes among the checkpoints, which are removed at the end.
+        # By default the callback writes among the checkpoints, which are removed at the end.
         callbacks.append(TensorBoardCallback(SummaryWriter(str(folder.register("tensorboard")))))
     if task.schedule:
         callbacks.append(TimeLimit())
@@ -135,19 +133,19 @@ def make_trainer(task: Task[Any]) -> OdeViTTrainer:
 
 
 def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
-    """Train, or continue to train, to the end; gives the best score on the held-out split."""
+    """Train, or resume, to the end; returns the best score on the held-out split."""
     recipe = task.recipe
     checkpoint = last_complete(task.folder.path / CHECKPOINTS) if recipe.resume else None
     if recipe.resume and task.process.is_main:
         print(f"resuming from {checkpoint}" if checkpoint else "no complete checkpoint yet: starting at the beginning")
-    # With and without gradients, on knots and between, of all patches and of some: more kinds than torch expects.
-    # A backward pass that gives its memory away runs once; a search for gradients runs it again and again.
+    # With and without gradients, on knots and between them: torch expects fewer kinds.
+    # A backward pass with donated buffers runs once; a fixed-point search for gradients runs it many times.
     with (
         torch._dynamo.config.patch(recompile_limit=COMPILED_KINDS),
         torch._functorch.config.patch(donated_buffer=can_be_replayed(task.network)),
     ):
         trainer.capture_all()
-        # Compilation and capture draw random numbers or not, depending on the machine; the run itself must not.
+        # Compilation and capture may draw random numbers, depending on the machine; the run must not depend on it.
         set_seed(recipe.seed)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.accelerator.wait_for_everyone()
@@ -155,13 +153,13 @@ def _fit(task: Task[Any], trainer: OdeViTTrainer) -> float:
 
 
 def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command: str) -> None:
-    """Take the best weights, read the test split once, and write everything down."""
+    """Load the best weights, evaluate them on the test split once, and write record, curves and card."""
     recipe, folder, device = task.recipe, task.folder, task.process.device
-    # The network that was trained, without what training put around it: graphs and compilation.
+    # Without captured graphs and compilation, which are for the shapes of the training.
     trainer.captured = None
     for module in task.network.modules():
         if isinstance(module, Branch):
-            module.compiled = None  # what comes now has other shapes, and would be compiled anew for each
+            module.compiled = None
     load_model(task.network, str(trainer.best), device=str(device))
     task.network.eval()
     with torch.compiler.set_stance("force_eager"):
@@ -185,9 +183,9 @@ def _finish(task: Task[Any], trainer: OdeViTTrainer, validation: float, command:
 
 
 def compile_field(model: nn.Module, backend: str = "inductor", few_shapes: bool = False) -> None:
-    """Compile the components of the field: small graphs that are used again at every step, not one unrolled loop.
+    """Compile the components of the field: small graphs that every step reuses, not one unrolled loop.
 
-    With `few_shapes` every shape has kernels of its own; otherwise a second one is met by kernels for any.
+    With `few_shapes` every shape gets its own kernels; otherwise a second shape gets kernels for any shape.
     """
     for module in model.modules():
         if isinstance(module, Branch):
@@ -201,9 +199,9 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _decided(asked: TrainRecipe, settled: TrainRecipe) -> str:
-    """What every `auto` has become."""
-    chosen = {key: value for key, value in vars(settled).items() if getattr(asked, key) != value}
+def _auto_values(given: TrainRecipe, resolved: TrainRecipe) -> str:
+    """The value of every option that was `auto`."""
+    chosen = {key: value for key, value in vars(resolved).items() if getattr(given, key) != value}
     return "auto: " + " ".join(f"train.{key}={value}" for key, value in chosen.items())
 
 

@@ -1,4 +1,4 @@
-"""What a recipe or a finished run learns from, as batches: read, split, augmented, on the device."""
+"""The data of a recipe or of a finished run, and batches to evaluate on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def resolve_device(name: str) -> torch.device:
 
 
 def read_data(recipe: Recipe, pixels: int | BaseImageProcessor, unlabelled: Sequence[str] = ()) -> DataSet:
-    """The data set of a recipe as a model's image processor makes it, or by our own at a size.
+    """The data set of a recipe with a model's image processor, or with ours at a size.
 
-    With all the images of the folders `unlabelled` to train on.
+    The images of the folders `unlabelled` are added to the training split.
     """
     options = {key: value for key, value in vars(recipe.data).items() if key not in ("source", "augmentation")}
     seen: dict[str, Any] = {"image_size": pixels} if isinstance(pixels, int) else {"processor": pixels}
@@ -48,7 +48,7 @@ def read_data(recipe: Recipe, pixels: int | BaseImageProcessor, unlabelled: Sequ
 
 
 def label_names(data: DataSet) -> dict[str, dict[Any, Any]]:
-    """The classes as the configurations of Hugging Face take them."""
+    """The classes for a configuration of Hugging Face."""
     names = dict(enumerate(data.classes))
     return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, with batches made on the device, drawn ways, averaged weights and captured steps."""
+"""Hugging Face's Trainer with batches made on the device, sampled solvers, averaged weights and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ AVERAGE, BEST = "average.safetensors", "best.safetensors"
 
 
 class OdeViTTrainer(Trainer):
-    """A thin Trainer: it differs in where batches come from and in what a step is.
+    """A Trainer with our batches and our training step.
 
     Args:
-        task: what is trained, on which batches, and how each of them is integrated; see `Task`.
+        task: the network, its batches and the solver of each batch; see `Task`.
         args: Hugging Face's arguments; the best weights are kept among the checkpoints.
     """
 
     def __init__(self, task: Task[Any], args: TrainingArguments) -> None:
-        # The Trainer wants to see data sets; it only ever gets batches from us.
+        # The Trainer asks for data sets, but it only ever gets our batches.
         super().__init__(model=task.network, args=args, train_dataset=task.batches, eval_dataset=task.validation)
         self.task = task
         self.network = task.network
@@ -57,7 +57,7 @@ class OdeViTTrainer(Trainer):
         self.captures = bool(recipe.capture) and can_be_replayed(task.network)
         self.autocast_dtype = torch.bfloat16 if recipe.precision == "bf16" else None
 
-    # Batches are made on the device by us; Accelerate has nothing to move or to shard.
+    # Our batches are made on the device; Accelerate has nothing to move or to shard.
     def get_train_dataloader(self) -> Any:
         return self.task.batches
 
@@ -93,7 +93,7 @@ class OdeViTTrainer(Trainer):
         return super().training_step(model, inputs, num_items_in_batch)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        # Not left to Accelerate, which rebuilds outputs from their entries: what was spent would be lost.
+        # Not by Accelerate, which rebuilds outputs from their entries and would lose the numbers of evaluations.
         mixed = self.autocast_dtype is not None
         try:
             with torch.autocast(self.args.device.type, dtype=self.autocast_dtype, enabled=mixed):
@@ -127,7 +127,7 @@ class OdeViTTrainer(Trainer):
         return self.captured.fits(inputs)
 
     def capture_all(self) -> None:
-        """Compile and capture every way now, on the first batch, so that no later step waits."""
+        """Compile and capture every solver config now, on the first batch, so that no later step waits."""
         batch = next(iter(self.task.batches))
         if self._can_capture(batch) and self.captured is not None:
             phases: Sequence[SchedulePhase | None] = self.task.schedule or [None]
@@ -144,8 +144,8 @@ class OdeViTTrainer(Trainer):
     ) -> dict[str, float]:
         """Validation accuracy of the averaged weights, which are saved when it is the best so far.
 
-        In a training of several parts only the last one selects, by the mean over the ways that it is judged on: what
-        was best before has not learned yet what the last part teaches.
+        With several phases only the last one selects, by the mean over its `eval_configs`: weights that were best
+        before have not been trained on its loss yet.
         """
         phase = self.phase
         averaged = nullcontext() if self.average is None else self.average.in_place()
@@ -185,7 +185,7 @@ class OdeViTTrainer(Trainer):
         return self._selects and super()._determine_best_metric(metrics, trial)
 
     def save_best(self) -> None:
-        """Write the weights beside the best ones, then move them into their place: a kill leaves one of them whole."""
+        """Write the weights to a new file, then replace the best ones: a killed process leaves one complete file."""
         fresh = self.best.with_suffix(".new")
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         with _disk_errors(fresh):
@@ -210,11 +210,11 @@ class OdeViTTrainer(Trainer):
 
 @contextmanager
 def _disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk into a sentence and remove what was half written, so that the last good one is found."""
+    """On a full disk, remove the incomplete file and raise an error that says what to do."""
     try:
         yield
     except Exception as error:
-        # safetensors reports a full disk as an error of its own that quotes the system.
+        # safetensors has its own error for a full disk, which quotes the system.
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
         if not full and "No space left on device" not in str(error):
             raise
@@ -232,9 +232,9 @@ class DivergedError(RuntimeError):
 
 
 class RunLog(TrainerCallback):
-    """Every logged number as one line of JSON, and every evaluation as one plain line for people.
+    """Write every logged number as a line of JSON, and print a line for every evaluation.
 
-    A resumed run first drops the lines it will write again, and counts the seconds of its interrupted parts.
+    A resumed run first drops the lines that it will write again, and counts the seconds before the interruption.
     """
 
     def __init__(self, path: Path, goal: str = "", score: str = "validation") -> None:
@@ -267,9 +267,9 @@ class RunLog(TrainerCallback):
 
 
 class DivergenceGuard(TrainerCallback):
-    """Stops a run whose loss is no longer a number, before it can overwrite a good checkpoint.
+    """Stops a run whose loss is not finite, before it overwrites a good checkpoint.
 
-    Looks whenever the loss is logged and before every checkpoint, not at every step: looking waits for the device.
+    It checks whenever the loss is logged and before every checkpoint, not at every step: checking waits for the device.
     """
 
     def __init__(self, checkpoints: Path) -> None:
@@ -280,30 +280,30 @@ class DivergenceGuard(TrainerCallback):
             self.check(logs["loss"], state.global_step, model)
 
     def check(self, loss: float, step: int, model: nn.Module) -> None:
-        """Raise an error that says where it happened, what is left, and what to change, unless the loss is finite."""
+        """Raise an error unless the loss is finite: the step, the weights concerned, and what to change."""
         if math.isfinite(loss):
             return
-        validate = {
+        broken = {
             ".".join(name.split(".")[:5]): None
             for name, parameter in model.named_parameters()
             for tensor in (parameter, parameter.grad)
             if tensor is not None and not torch.isfinite(tensor).all()
         }
         raise DivergedError(
-            f"the loss became {loss} by step {step}; not finite: {', '.join(validate) or 'no weights so far'}. "
+            f"the loss became {loss} by step {step}; not finite: {', '.join(broken) or 'no weights so far'}. "
             f"{last_good(self.checkpoints)}Lower the learning rate, set train.clip=1.0, or use norm=layer with a leak; "
             "then start again"
         )
 
 
 def last_good(checkpoints: Path) -> str:
-    """What a run that breaks off leaves behind, as a sentence; empty where no checkpoint was finished."""
+    """A sentence about the last complete checkpoint; empty without one."""
     last = last_complete(checkpoints)
     return "" if last is None else f"The last good checkpoint is {last}, from which resume=true goes on. "
 
 
 class FrozenUntil(TrainerCallback):
-    """Weights that get no update as long as they are `held`."""
+    """Weights that get no update while `frozen` is true."""
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
         self.weights = list(weights)
