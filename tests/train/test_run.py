@@ -19,7 +19,7 @@ from odevit.errors import ConfigError
 from odevit.train.classifier import ClassifierTask, train_recipe
 from odevit.train.compose import compose_recipe
 from odevit.train.evaluate import evaluate_batches
-from odevit.train.folder import COMPLETE, LEGACY, RunFolder, last_complete
+from odevit.train.folder import COMPLETE, RunFolder, last_complete
 from odevit.train.recipe import Recipe
 from odevit.train.record import read_metrics
 from odevit.train.runner import make_trainer
@@ -209,20 +209,15 @@ def files_of(folder):
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("has_manifest", [True, False])
-def test_overwriting_removes_what_was_written_for_the_run_and_nothing_else(has_manifest, tmp_path):
-    """Also in a folder of a version that kept no manifest."""
+def test_clear_removes_the_files_of_the_run_and_no_others(tmp_path):
     folder = RunFolder(tmp_path)
     folder.acquire(small(tmp_path))
     folder.register("report.html").write_text("by someone who writes reports")
     (folder.register("teacher") / "deep").mkdir(parents=True)
-    if not has_manifest:
-        (tmp_path / "manifest.json").unlink()
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "figures").mkdir()
     folder.clear()
     assert files_of(tmp_path) == {"thesis.tex", "figures"}
-    assert {"report.html", "teacher"} <= set(LEGACY)
 
 
 def test_a_run_that_cannot_begin_leaves_the_one_it_was_to_replace(tmp_path):
@@ -272,17 +267,23 @@ def test_ways_that_would_skip_pieces_of_weights_are_refused_before_training(tmp_
         recipe = small(tmp_path, steps=[])
         recipe.model.knots, recipe.model.blend, recipe.model.steps = 4, "constant", 4
         recipe.model.grid, recipe.model.knot_times = grid, times
-        with pytest.raises(ConfigError, match=r"its own way, .*, 4 steps, .* would skip . of the 4 constant pieces"):
+        with pytest.raises(ConfigError, match=r"the model's own settings, .*, 4 steps, .* would skip . of the 4 constant pieces"):
             train_recipe(recipe)
     assert not tmp_path.exists()
 
 
 def test_an_adaptive_solver_needs_no_step_for_each_piece(tmp_path):
-    recipe = small(tmp_path, updates=1)
-    for name, value in {"knots": 3, "blend": "constant", "steps": 1, "solver": "dopri5", "tolerance": 0.01}.items():
-        setattr(recipe.model, name, value)
-    recipe.train.steps, recipe.train.horizons = [], []
-    train_recipe(recipe)
+    pieces = {"knots": 3, "blend": "constant", "steps": 1}
+    fixed, adaptive = small(tmp_path / "fixed", updates=1), small(tmp_path / "adaptive", updates=1)
+    for recipe in (fixed, adaptive):
+        recipe.train.steps, recipe.train.horizons = [], []
+        for name, value in pieces.items():
+            setattr(recipe.model, name, value)
+    with pytest.raises(ConfigError, match=r"model.knots=3, but model.steps=1: some knots would be passed over"):
+        train_recipe(fixed)
+    adaptive.model.solver, adaptive.model.tolerance = "dopri5", 0.01
+    record = json.loads((train_recipe(adaptive) / "record.json").read_text())
+    assert record["nfe"] >= 3 * 6, "dopri5 evaluates at least six times in each of the three pieces"
 
 
 def test_a_run_takes_the_place_of_another(tmp_path):
@@ -301,7 +302,7 @@ def test_a_folder_without_a_run_gets_no_manifest(tmp_path):
     assert files_of(tmp_path) == {"analysis"}
     (tmp_path / "recipe.yaml").write_text("{}")
     RunFolder(tmp_path).register("report.html")
-    assert RunFolder(tmp_path).registered == ["recipe.yaml", "analysis", "report.html"], "those of old are adopted"
+    assert RunFolder(tmp_path).registered == ["recipe.yaml", "report.html"]
 
 
 def test_resuming_with_other_settings_is_refused(tmp_path):
