@@ -12,7 +12,7 @@ from odevit.errors import FRACTION, POSITIVE_FRACTION, Expected, real, validate
 from odevit.train.recipe import TrainRecipe
 from odevit.train.schedule import ListSampler, SchedulePhase, parse_solver_config
 
-# When something counts is what the phases say: these two have no meaning in one of them.
+# These two say when something counts; with phases, the phases do.
 WHEN = ("teacher_forcing", "cross_entropy_from")
 PhaseObjective = make_dataclass(
     "PhaseObjective", [(item.name, Any, None) for item in fields(DistillObjective()) if item.name not in WHEN]
@@ -27,11 +27,11 @@ class Phase:
     share: float = 0.0
     """Its share of the training; those of all phases sum to 1."""
     teacher_forcing: bool = False
-    """Whether every stretch starts at the teacher's own state, so that the field learns each layer by itself."""
+    """Whether every segment starts at the teacher's state, so that the field learns each layer by itself."""
     solver_configs: list[str] = field(default_factory=lambda: ["own"])
-    """Ways, one drawn per batch: SOLVER:STEPS, as lie_trotter:12, or rk4:2x for twice the student's own steps, with
-    :HORIZONS to go on to, lie_trotter:12:1.5; `own` is the student's own way. One that is listed twice comes twice as
-    often."""
+    """Solver settings, one sampled per batch: SOLVER:STEPS, as lie_trotter:12, or rk4:2x for twice the student's steps,
+    with :HORIZONS for a longer horizon, as lie_trotter:12:1.5; `own` is the student's default. One that is listed twice
+    is sampled twice as often."""
     learning_rate: float | None = None
     muon_learning_rate: float | None = None
     warmup: float | None = None
@@ -45,7 +45,7 @@ class Phase:
         return replace(common, **{name: value for name, value in vars(self.objective).items() if value is not None})
 
     def resolved_configs(self, own: SolverConfig) -> tuple[SolverConfig, ...]:
-        """Its ways, for a student whose own way is `own`."""
+        """Its solver settings, for a student with the settings `own`."""
         return tuple(parse_solver_config(text, own) for text in self.solver_configs)
 
 
