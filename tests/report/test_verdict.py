@@ -8,10 +8,9 @@ import pytest
 
 from odevit.analysis.significance import Proportion
 from odevit.report.convergence import Convergence, exception_numbers
-from odevit.report.cost import cost_verdict, fewest
 from odevit.report.section import TOO_FEW, all_sections
 from odevit.report.smoothness import Smoothness
-from odevit.report.solver_sensitivity import sensitivity_verdict
+from odevit.report.solver_sensitivity import cost_verdict, fewest, sensitivity_verdict
 from odevit.report.study import Study
 from odevit.report.teacher_match import TeacherMatch
 from tests.report.small import FEW, images, sample_of

@@ -94,18 +94,18 @@ def contraction_radius(
     def classes(d: Tensor) -> Tensor:
         return logits(x + d).argmax(dim=-1)
 
-    d = _shortest_way(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
+    d = _shortest_displacement(logits, x, answer, iterations, min(rivals, before.shape[-1] - 1), reach)
     crossings = [_crossing(d, classes, answer, norms(d), reach)]
     for drawn in random_normal((directions, 1, *x.shape[1:]), seed).to(x):
         # A random direction is hardly ever shorter than the best one, so the search begins at that length.
         crossings.append(_crossing(drawn.expand_as(x), classes, answer, crossings[0][0], reach))
 
-    lengths, brackets, beyond, ways = (torch.stack(parts) for parts in zip(*crossings, strict=True))
+    lengths, brackets, beyond, units_found = (torch.stack(parts) for parts in zip(*crossings, strict=True))
     best = lengths.argmin(dim=0), torch.arange(len(x), device=x.device)
     return Radius(
         value=lengths[best],
         error=brackets[best],
-        direction=torch.where(wide(torch.isfinite(lengths[best]), x), ways[best], 0.0),
+        direction=torch.where(wide(torch.isfinite(lengths[best]), x), units_found[best], 0.0),
         answer=answer,
         rival=beyond[best],
         random=lengths[1:],
@@ -140,7 +140,7 @@ def _crossing(
     return length, bracket, torch.where(changed, beyond(high), -1), unit
 
 
-def _shortest_way(
+def _shortest_displacement(
     logits: Callable[[Tensor], Logits], x: Tensor, answer: Tensor, iterations: int, rivals: int, reach: Tensor
 ) -> Tensor:
     """The shortest d that changed the answer; where none did, the last one tried."""

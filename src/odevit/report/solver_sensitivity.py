@@ -23,8 +23,7 @@ from odevit.analysis.sweep import (
 from odevit.core.base import SOLVERS, FixedStepSolver
 from odevit.core.solver_config import SolverConfig
 from odevit.plotting import BLUE, COLOURS, GREY, MARKERS, ORANGE, finish_figure, format_signed, make_figure
-from odevit.report.cost import ENOUGH, cost_verdict
-from odevit.report.page import annotate, mark_horizon, number, percent, span, words
+from odevit.report.page import annotate, mark_horizon, number, percent, share_of, span, words
 from odevit.report.section import SECTIONS, TOO_FEW, Figures, Numbers, Section, Verdict
 from odevit.report.study import Study, path_configs
 
@@ -33,6 +32,8 @@ FEWEST, MOST = 6, 64
 SAME_ACCURACY, OTHER_ACCURACY = 0.01, 0.03
 SAME_ANSWERS, OTHER_ANSWERS = 0.95, 0.85
 """Limits of the change of accuracy, and of the share of unchanged answers, for `no` and for `yes`."""
+ENOUGH = 0.005
+"""Evaluations are enough when they, and every larger number tried, lose at most this much accuracy."""
 
 
 @SECTIONS.register("solver_sensitivity")
@@ -107,6 +108,7 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
     both = run(study.sizes.accurate, [own_config, accurate_config(own_config)])
     coarse, accurate = both[0], both[-1]  # the same one for a model with the accurate solver
     steps = limits.mark_stable([outcomes[config] for config in step_configs(own_config)])
+    near = [outcome for outcome in steps if FEWEST <= outcome.solver_config.steps <= MOST]
     horizons = [outcomes[config] for config in horizon_configs(own_config)]
     solvers = limits.mark_stable(run(few, [own_config, *solver_configs(own_config)]))
 
@@ -131,9 +133,7 @@ def sweep_numbers(study: Study) -> dict[str, Any]:
         },
         "grid": limits.mark_stable(run(few, grid_configs(own_config))),
         "spreads": {
-            "steps": accuracy_range(
-                [one for one in steps if counted(one) and FEWEST <= one.solver_config.steps <= MOST]
-            ),
+            "steps": accuracy_range([one for one in near if counted(one)]),
             "solvers": accuracy_range([one for one in solvers if counted(one)]),
             "horizons": accuracy_range(horizons),
         },
@@ -189,6 +189,43 @@ def sensitivity_verdict(sweep: Numbers) -> Verdict:
     return Verdict(SolverSensitivity.title, answer, None if answer == TOO_FEW else answer == "no", tuple(sentences))
 
 
+def cost_verdict(sweep: Numbers, classes: int) -> Verdict:
+    """How many evaluations are enough?"""
+    question, own = "How many evaluations are enough?", sweep["own"]
+    if own["finite"] < 1:
+        return Verdict(question, "unknown", None, ("The model's own settings do not give finite answers.",))
+    if sweep["top1"]["interval"][0] <= 1 / classes:
+        guess = f"which is not surely better than guessing among {classes} classes."
+        return Verdict(question, "unknown", None, (f"It is right on {share_of(sweep['top1'])}, {guess}",))
+    coarser, earlier = (fewest(sweep[name], own["top1"]) for name in ("steps", "stops"))
+    sentences = (
+        f"As configured the model evaluates its field {own['nfe']:.0f} times per image and is right on "
+        f"{percent(own['top1'])}.",
+        _savings("fewer, longer steps over the same horizon", coarser, own),
+        _savings("stopping earlier on its own path", earlier, own),
+    )
+    nfe = min((outcome["nfe"] for outcome in (coarser, earlier) if outcome is not None), default=own["nfe"])
+    if nfe >= own["nfe"]:
+        return Verdict(question, f"all {own['nfe']:.0f} of them", None, sentences)
+    return Verdict(question, f"{nfe:.0f} of {own['nfe']:.0f}", True, sentences)
+
+
+def fewest(outcomes: Sequence[Numbers], reference: float) -> Numbers | None:
+    """The cheapest outcome that, with every more expensive one, loses at most `ENOUGH` of the reference accuracy."""
+    cheapest = None
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome["nfe"]):
+        if outcome["top1"] < reference - ENOUGH:
+            break
+        cheapest = outcome
+    return cheapest
+
+
+def _savings(by: str, outcome: Numbers | None, own: Numbers) -> str:
+    if outcome is None or outcome["nfe"] >= own["nfe"]:
+        return f"By {by} nothing can be saved: fewer evaluations lose more than {100 * ENOUGH:.1f} points."
+    return f"By {by}, {outcome['nfe']:.0f} are enough: right on {percent(outcome['top1'])}."
+
+
 def draw_steps(sweep: Numbers) -> Figure:
     """Accuracy against evaluations, a line per solver; beyond its stability limit hollow (the paper's Fig. 8)."""
     figure, (axes,) = make_figure(4.4)
@@ -198,11 +235,7 @@ def draw_steps(sweep: Numbers) -> Figure:
         if outcome["solver"] != own["solver"]:
             lines.setdefault(outcome["solver"], []).append(outcome)
     # Other solvers are tried on fewer images: only differences on the same images can be compared.
-    base = {
-        outcome["images"]: outcome["top1"]
-        for outcome in (own, *sweep["solvers"])
-        if _settings(outcome) == _settings(own)
-    }
+    base = {one["images"]: one["top1"] for one in (own, *sweep["solvers"]) if _settings(one) == _settings(own)}
     base[accurate["images"]] = accurate["top1"] - accurate["difference"]
 
     def gain(outcome: Numbers) -> float:
@@ -212,11 +245,8 @@ def draw_steps(sweep: Numbers) -> Figure:
     counted = [*sweep["steps"], *(outcome for outcome in sweep["solvers"] if outcome["stable"] is not False), accurate]
     floor = min(gain(outcome) for outcome in counted) - 3
     for i, (name, outcomes) in enumerate(lines.items()):
-        style = {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "linestyle": "-" if i < len(COLOURS) else "--",
-        }
+        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        style["linestyle"] = "-" if i < len(COLOURS) else "--"
         ordered = sorted(outcomes, key=lambda outcome: outcome["nfe"])
         nfe, gains = [outcome["nfe"] for outcome in ordered], [gain(outcome) for outcome in ordered]
         axes.plot(nfe, gains, **style, linewidth=2.2 if i == 0 else 1.3, markersize=5, label=words(name))
@@ -231,12 +261,7 @@ def draw_steps(sweep: Numbers) -> Figure:
     axes.errorbar([accurate["nfe"]], [gain(accurate)], [100 * accurate["error"]], **star, label=name)
     axes.axhline(0.0, color=GREY, linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log", base=2)
-    ticks: list[int] = []
-    for tick in sorted(round(outcome["nfe"]) for outcome in [*sweep["steps"], *sweep["solvers"], accurate]):
-        if not ticks or tick >= 1.3 * ticks[-1]:  # far enough apart to be read
-            ticks.append(tick)
-    axes.set_xticks(ticks, labels=ticks)
-    axes.minorticks_off()
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="evaluations of the field (log axis)", ylabel="accuracy minus that of its own settings (points)")
     axes.set_ylim(bottom=floor)
     axes.grid(alpha=0.3)
@@ -273,7 +298,7 @@ def draw_horizons(sweep: Numbers) -> Figure:
 
 
 def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
-    """Accuracy for every horizon and number of steps; a star where the step is too long (the paper's Fig. 7)."""
+    """Accuracy for every horizon and number of steps; a star where the step is unstable (the paper's Fig. 7)."""
     figure, (axes,) = make_figure(4.0)
     horizons, counts = (sorted({outcome[key] for outcome in grid}) for key in ("horizon", "steps"))
     values = np.full((len(horizons), len(counts)), np.nan)
@@ -293,9 +318,8 @@ def draw_grid(grid: Sequence[Numbers], own: Numbers) -> Figure:
     axes.set(xlabel="steps", ylabel="horizon T (unit of time)")
     figure.colorbar(image, ax=axes, label="top-1 accuracy (%)")
     stable = [100 * outcome["top1"] for outcome in grid if outcome["stable"] is not False]
-    result = "no stable step"
-    if stable:
-        result = span(f"{min(stable):.1f}", f"{max(stable):.1f}") + "% where the step is stable"
+    accuracy = span(f"{min(stable):.1f}", f"{max(stable):.1f}") if stable else ""
+    result = f"{accuracy}% where the step is stable" if stable else "no stable step"
     return finish_figure(figure, f"Accuracy by horizon and steps: {result} (* beyond its limit)")
 
 

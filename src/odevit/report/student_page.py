@@ -19,7 +19,7 @@ from odevit.report.page import annotate
 from odevit.report.section import Figures, Numbers, Progress, Provenance, Section, draw_all, measure_all, write_page
 from odevit.report.study import Study, draw_sample
 from odevit.report.teacher_match import SHOWN, TeacherMatch
-from odevit.report.trajectories import STUDENT, TEACHER, THREAD
+from odevit.report.trajectories import LINK, STUDENT, TEACHER
 
 IMAGES = 512
 """Held-out images that distances are measured on, at most."""
@@ -75,8 +75,8 @@ alignment.kind={{ alignment.kind }}.{% endcall %}
         }
 
     def draw(self, numbers: Numbers, pictures: Tensor) -> Figures:
-        rails = numbers["alignment"]
-        return {"alignment": draw_alignment(rails["layers"], rails["times"], rails["meetings"])}
+        alignment = numbers["alignment"]
+        return {"alignment": draw_alignment(alignment["layers"], alignment["times"], alignment["meetings"])}
 
 
 class TrainingCurves(Section):
@@ -89,11 +89,11 @@ labels.{% endcall %}
 """
 
 
-def draw_alignment(layers: Sequence[float], times: Sequence[float], meetings: Sequence[int]) -> Figure:
+def draw_alignment(layers: Sequence[float], times: Sequence[float], layer_steps: Sequence[int]) -> Figure:
     """The layers of the teacher above the steps of the student, a line from each layer to its step."""
     figure, (axes,) = make_figure(2.3)
-    for layer, step in enumerate(meetings):
-        axes.plot([times[step], layers[layer]], [0, 1], **THREAD)
+    for layer, step in enumerate(layer_steps):
+        axes.plot([times[step], layers[layer]], [0, 1], **LINK)
         annotate(axes, f"{layer}", (layers[layer], 1), (0, 8), ha="center")
         annotate(axes, f"{step}", (times[step], 0), (0, -16), ha="center")
     axes.plot(layers, [1] * len(layers), **TEACHER, color=ORANGE, clip_on=False)

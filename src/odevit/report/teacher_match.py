@@ -146,7 +146,7 @@ class PairedRun:
 def run_both(
     model: ImageModel,
     teacher: Teacher,
-    meetings: Sequence[int],
+    layer_steps: Sequence[int],
     solver_config: SolverConfig,
     batches: Iterable[Mapping[str, Tensor]],
 ) -> PairedRun:
@@ -161,7 +161,7 @@ def run_both(
         pixels = batch["pixel_values"]
         x0, output, layout = batch.get("x0"), teacher(pixels), teacher.layout(pixels)
         x0 = model.embed(pixels) if x0 is None else x0
-        states = model.follow(x0, solver_config, save=meetings).states
+        states = model.follow(x0, solver_config, save=layer_steps).states
         logits = model.readout(states[-1] if solver_config == model.solver_config else model.follow(x0).state)
         assert output.logits is not None  # the teacher has the head of the student
         answers.append(torch.stack([predicted_classes(logits), output.logits.argmax(dim=-1)]).cpu())
@@ -185,8 +185,8 @@ def teacher_numbers(study: Study, teacher: Teacher) -> dict[str, Any]:
     """Distances at every layer, answers of both, and the paths of a few images (the paper's Fig. 1, 4 and 10)."""
     sample, (alignment, measured) = study.sample, study.alignment
     batches = ({**batch, "x0": chunk["x0"]} for batch, chunk in zip(sample.batches, sample.chunks, strict=True))
-    meetings = alignment.indices(study.aligned_config.steps)
-    runs = run_both(study.model, teacher, meetings, study.aligned_config, batches)
+    layer_steps = alignment.indices(study.aligned_config.steps)
+    runs = run_both(study.model, teacher, layer_steps, study.aligned_config, batches)
     group = "cls" if "cls" in runs.distances else "patches"
     right, teacher_right = runs.answers == sample.labels, runs.teacher_answers == sample.labels
     agreed = runs.answers == runs.teacher_answers

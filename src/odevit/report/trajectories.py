@@ -23,7 +23,7 @@ CLASSES, OF_EACH = 6, 2
 """Classes in the plane, and images of each."""
 STUDENT: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
 TEACHER: dict[str, Any] = {"linewidth": 1.2, "linestyle": ":", "marker": "s", "markersize": 5, "mfc": "white"}
-THREAD: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
+LINK: dict[str, Any] = {"linewidth": 0.8, "color": "0.75"}
 MARKS: dict[str, dict[str, Any]] = {
     "start x(0)": {"marker": "o", "markersize": 7, "markerfacecolor": "white"},
     "its horizon": {"marker": "|", "markersize": 12, "markeredgewidth": 2},
@@ -121,21 +121,21 @@ def draw_plane(paths: Numbers) -> Figure:
     return finish_figure(figure, f"{paths['images']} trajectories in the plane of largest variance ({paths['token']})")
 
 
-def draw_paths(paths: Paths, meetings: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
+def draw_paths(paths: Paths, layer_steps: Sequence[int], pictures: Tensor, names: Sequence[str]) -> Figure:
     """Paths of student and teacher for a few images, with a line from every layer to the student's step for it."""
     figure, (axes,) = make_figure(5.0)
     labels = unique_labels(names)
     for i, (student, teacher) in enumerate(zip(paths.student, paths.teacher, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        for layer, step in enumerate(meetings, start=1):
-            axes.plot(*torch.stack([student[step], teacher[layer]]).T, **THREAD, zorder=1)
+        for layer, step in enumerate(layer_steps, start=1):
+            axes.plot(*torch.stack([student[step], teacher[layer]]).T, **LINK, zorder=1)
         axes.plot(*teacher.T, **TEACHER, color=colour, zorder=2)
         axes.plot(*student.T, **STUDENT, color=colour, label=labels[i], zorder=3)
         _pin(axes, pictures[i], teacher, colour)
     kinds = [
         Line2D([], [], **STUDENT, color="0.3", label="student, a dot per step"),
         Line2D([], [], **TEACHER, color="0.3", label="teacher, a square per layer"),
-        Line2D([], [], **THREAD, label="trained to match"),
+        Line2D([], [], **LINK, label="trained to match"),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=3, frameon=False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
