@@ -37,7 +37,7 @@ def main(out: str, run: str, data: str, *options: str) -> None:
         sys.exit(f"{run} has depth {type(depth).__name__}; expected a deep equilibrium")
     images = int(given.get("images", 256))
     (batch,) = evaluation_batches(task.data, "test", images, limit=images, device=device)
-    # Without what `only_inside` and `no_grad` put around it, a search computes in the precision that holds outside.
+    # Without its decorators `autocast_map_only` and `no_grad`, a search computes in the precision of its caller.
     SEARCHES.register("all mixed")(SEARCHES[depth.search].__wrapped__.__wrapped__)
     ours = depth.search
 

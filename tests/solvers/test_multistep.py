@@ -10,9 +10,8 @@ from odevit.core.base import Dynamics
 from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig, edges, make_solver
-from odevit.solvers.exponential_heun import phi
 from odevit.solvers.grids import GRIDS
-from odevit.solvers.multistep import adams_weights
+from odevit.solvers.multistep import adams_weights, phi
 from tests.problems import PROBLEMS, slope
 
 MULTISTEP = ["ab2", "ab3", "etd_ab2", "etd_ab3"]

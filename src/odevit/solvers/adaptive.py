@@ -1,4 +1,4 @@
-"""|error| <= atol + rtol |x|: Runge-Kutta methods that choose their own step."""
+"""|error| <= atol + rtol |x|: Runge-Kutta methods with adaptive step size."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from odevit.core.solve import DRIVERS, Driver, Problem
 from odevit.errors import Expected, integer, real, validate
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
-"""A step is aimed a little short of the tolerance and changes by at most these factors at a time."""
+"""The safety factor of the next step size, and the smallest and largest factor by which it changes."""
 
 
 @dataclass(frozen=True)
 class AdaptiveSolver(Solver):
-    """h' = 0.9 h err^{-1/p}, err = rms(error / (atol + rtol max(|x|, |x'|))); a step with err > 1 is thrown away.
+    """h' = 0.9 h err^{-1/p}, err = rms(error / (atol + rtol max(|x|, |x'|))); a step with err > 1 is rejected.
 
-    One step size serves the whole batch, so a result can depend, within the tolerance, on what else is in the batch.
-    The number of steps depends on the data: these solvers neither compile nor export.
+    The whole batch has one step size, so a result can depend, within the tolerance, on the other samples. The number
+    of steps depends on the data: these solvers neither compile nor export.
 
     Args:
         rtol, atol: relative and absolute tolerance of a step.
-        max_steps: how many steps may be tried before giving up.
+        max_steps: the largest number of steps, rejected ones included.
         min_step: the smallest step, as a fraction of t1 - t0.
     """
 
@@ -50,26 +50,26 @@ class AdaptiveSolver(Solver):
         if problems:
             raise ValueError(f"{type(self).__name__}: " + "; ".join(problems))
 
-    def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, stops: int, save: SaveAt) -> Solution:
-        """Integrate from t0 to t1. A step ends exactly at each of the `stops` equal parts that `save` asks for.
+    def integrate(self, dynamics: Dynamics, x0: Tensor, t0: float, t1: float, steps: int, save: SaveAt) -> Solution:
+        """Integrate from t0 to t1. The time has `steps` equal parts; a step ends exactly where `save` asks for a state.
 
-        One also ends wherever the velocity jumps, which the error estimate for smooth velocities could miss.
+        A step also ends wherever the velocity jumps: the error estimate, made for smooth velocities, could miss a jump.
         """
-        span, chosen, jumps = t1 - t0, save.numbers(stops), dynamics.discontinuities(t0, t1)
-        states, times = ([x0], [t0]) if 0 in chosen else ([], [])
+        span, saved, jumps = t1 - t0, save.numbers(steps), dynamics.discontinuities(t0, t1)
+        states, times = ([x0], [t0]) if 0 in saved else ([], [])
         maps: list[Tensor] = []
         if save.attentions:
             dynamics = dynamics.with_attention_hook(maps.append)
-        landings = [(t1 if n == stops else t0 + span * n / stops, n in chosen) for n in {*chosen, stops} - {0}]
-        landings = sorted([*landings, *((time, False) for time in jumps)], key=lambda landing: landing[0] * span)
+        targets = [(t1 if n == steps else t0 + span * n / steps, n in saved) for n in {*saved, steps} - {0}]
+        targets = sorted([*targets, *((time, False) for time in jumps)], key=lambda target: target[0] * span)
         x, t = x0, t0
-        slope = dynamics.for_step(t, landings[0][0])(x, t)
+        slope = dynamics.for_step(t, targets[0][0])(x, t)
         h = self._first_step(x, slope, span)
         nfe, accepted, rejected, failure = 1, 0, 0, None
-        for target, kept in landings:
-            here = dynamics.for_step(t, target) if jumps else dynamics
+        for target, save_state in targets:
+            piece = dynamics.for_step(t, target) if jumps else dynamics
             if jumps and t != t0 and failure is None:
-                slope = here(x, t)
+                slope = piece(x, t)
                 nfe += 1
             while failure is None and (target - t) * span > 0:
                 if accepted + rejected >= self.max_steps:
@@ -78,26 +78,26 @@ class AdaptiveSolver(Solver):
                         "Raise `max_steps`, loosen `rtol` and `atol`, or use a fixed-step solver."
                     )
                     break
-                # A landing step is cut short by the target; the controller's own size is kept for after it.
-                landing = abs(target - t) <= abs(h)
-                trial = target - t if landing else h
-                after, next_slope, error = self._try(here, x, slope, t, trial)
+                # A step to the target may be shorter than the controller's; the controller's size is used after it.
+                at_target = abs(target - t) <= abs(h)
+                trial = target - t if at_target else h
+                after, next_slope, error = self._try(piece, x, slope, t, trial)
                 nfe += self.tableau.stages - 1
                 ratio = self._in_tolerances(error, torch.maximum(x.abs(), after.abs()))
                 if ratio <= 1.0:
                     x, slope, accepted = after, next_slope, accepted + 1
-                    t = target if landing else t + trial
+                    t = target if at_target else t + trial
                 else:
                     rejected += 1
                 proposal = trial * self._factor(ratio)
-                if not (landing and ratio <= 1.0 and abs(proposal) < abs(h)):
+                if not (at_target and ratio <= 1.0 and abs(proposal) < abs(h)):
                     h = proposal
                 if abs(h) < self.min_step * abs(span):
                     failure = (
-                        f"Stopped at t = {t:g} of {t1:g}: the step fell below min_step = {self.min_step:g} of the way. "
+                        f"Stopped at t = {t:g} of {t1:g}: the step fell below min_step = {self.min_step:g} of t1 - t0. "
                         "The field is stiff or not smooth there: loosen the tolerances or use an exponential solver."
                     )
-            if failure is None and kept:
+            if failure is None and save_state:
                 states.append(x)
                 times.append(t)
         return Solution(
@@ -121,7 +121,7 @@ class AdaptiveSolver(Solver):
         return after.to(x.dtype), slopes[-1], error
 
     def _factor(self, ratio: float) -> float:
-        if ratio != ratio:  # NaN: the step left the domain of the field, take a much shorter one
+        if ratio != ratio:  # NaN: the field is not finite at a stage
             return SHRINK
         return GROW if ratio == 0.0 else min(GROW, max(SHRINK, SAFETY * ratio ** (-1.0 / self.order)))
 
@@ -133,7 +133,7 @@ class AdaptiveSolver(Solver):
 
     @torch.no_grad()
     def _in_tolerances(self, vector: Tensor, magnitude: Tensor) -> float:
-        """rms(v / (atol + rtol |x|)), not in half precision, in which a thousand tolerances squared are infinite."""
+        """rms(v / (atol + rtol |x|)), in single precision at least: squares overflow in half precision."""
         kind = torch.promote_types(vector.dtype, torch.float32)
         vector, magnitude = vector.to(kind), magnitude.to(kind)
         return float((vector / (self.atol + self.rtol * magnitude)).square().mean().sqrt())
@@ -141,19 +141,25 @@ class AdaptiveSolver(Solver):
 
 @DRIVERS.register("adaptive")
 class Adaptive(Driver):
-    """Steps that the solver chooses, with `save`."""
+    """Steps of adaptive size, with `save`."""
 
     def problems(self, problem: Problem) -> list[str]:
-        refusals = [
-            (self.checkpoint, "checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'"),
-            (self.penalties, "penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'"),
-        ]
-        return [sentence for refused, sentence in refusals if refused]
+        return adaptive_problems(self)
 
     def run(self, problem: Problem) -> Solution:
         solver, times = problem.solver, problem.times
-        assert isinstance(solver, AdaptiveSolver)  # others make fixed steps
+        assert isinstance(solver, AdaptiveSolver)  # the other solvers have other drivers
         return solver.integrate(problem.start(), problem.x0, times[0], times[-1], len(times) - 1, self.save)
+
+
+def adaptive_problems(driver: Driver) -> list[str]:
+    """Why the options of a call are not possible with an adaptive solver."""
+    problems = []
+    if driver.checkpoint:
+        problems.append("checkpoint=True is for fixed-step solvers; use adjoint=True with solver='dopri5'")
+    if driver.penalties:
+        problems.append("penalties are accumulated on a fixed grid; use a fixed-step solver such as 'heun'")
+    return problems
 
 
 DOPRI_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)

@@ -1,4 +1,4 @@
-"""Steps that are computed again in the backward pass: memory grows like log4(N) states, time with log4(N)."""
+"""Steps that are recomputed in the backward pass: memory grows with log4(N) states, time with log4(N)."""
 
 from __future__ import annotations
 
@@ -17,77 +17,82 @@ from odevit.core.solve import PlannedStep, Recompute
 logger = logging.get_logger(__name__)
 
 BRANCHING = 4
-"""Into how many stretches checkpointing cuts the steps, and each of those again.
+"""Steps are divided into this many segments, and each segment again, down to single steps.
 
-Memory then grows with log4(N) states, and a step is computed log4(N) times. Cutting once into N single steps computes
-each step only twice, but keeps N states: for small fields that is most of the memory to be saved.
+Memory grows with log4(N) states, and a step is computed log4(N) times. One division into N single steps would compute
+each step twice and keep N states, which for small fields is most of the memory.
 """
 
 
-class Stretch(NamedTuple):
-    """The result of a stretch of steps: the state, the running costs, what was kept, and the solver's history."""
+class Segment(NamedTuple):
+    """The result of a segment of steps: the state, the running costs, the saved states and maps, and the history."""
 
     x: Tensor
     costs: tuple[Tensor, ...]
-    kept: tuple[tuple[Tensor, ...], ...]
+    saved: tuple[tuple[Tensor, ...], ...]
     history: History
 
 
-Run = Callable[[Tensor, tuple[Tensor, ...], list[PlannedStep], History], Stretch]
+RunSegment = Callable[[Tensor, tuple[Tensor, ...], list[PlannedStep], History], Segment]
 """Runs the loop over some steps."""
 
 
-def recomputed(
-    run: Run,
+def checkpointed(
+    run: RunSegment,
     x: Tensor,
     costs: tuple[Tensor, ...],
     plan: list[PlannedStep],
     options: Recompute,
     *,
     preserve_rng_state: bool,
-) -> Stretch:
-    """`run` over all steps, which are cut into stretches and computed again in the backward pass."""
+) -> Segment:
+    """`run` over all steps, divided into segments that are recomputed in the backward pass."""
     torch_options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": preserve_rng_state}
     torch_options |= options if isinstance(options, Mapping) else {}
-    return _recomputed(run, torch_options, plan, x, costs, ())
+    return _divide(run, torch_options, plan, x, costs, ())
 
 
-def _recomputed(
-    run: Run,
+def _divide(
+    run: RunSegment,
     options: Mapping[str, Any],
     plan: list[PlannedStep],
     x: Tensor,
     costs: tuple[Tensor, ...],
-    since: tuple[float, ...],
+    times: tuple[float, ...],
     *slopes: Tensor,
-) -> Stretch:
-    kept: list[tuple[tuple[Tensor, ...], ...]] = []
-    history: History = tuple(zip(since, slopes, strict=True))
+) -> Segment:
+    history: History = tuple(zip(times, slopes, strict=True))
+    saved: list[tuple[tuple[Tensor, ...], ...]] = []
     pieces = min(BRANCHING, len(plan))
     cuts = [len(plan) * i // pieces for i in range(pieces + 1)]
     for first, last in pairwise(cuts):
         part = plan[first:last]
-        inner = partial(_recomputed, run, options, part) if len(part) > 1 else partial(_single, run, part)
-        # States and slopes are arguments of their own: within a tuple checkpoint would keep every one alive.
-        stretch = checkpoint(inner, x, costs, tuple(t for t, _ in history), *(slope for _, slope in history), **options)
-        x, costs, history = stretch.x, stretch.costs, stretch.history
-        kept.append(stretch.kept)
-    return Stretch(x, costs, tuple(sum(of, ()) for of in zip(*kept, strict=True)), history)
+        inner = partial(_divide, run, options, part) if len(part) > 1 else partial(_single, run, part)
+        # Slopes are separate arguments: checkpoint would keep tensors inside a tuple alive.
+        segment = checkpoint(inner, x, costs, tuple(t for t, _ in history), *(slope for _, slope in history), **options)
+        x, costs, history = segment.x, segment.costs, segment.history
+        saved.append(segment.saved)
+    return Segment(x, costs, tuple(sum(tensors, ()) for tensors in zip(*saved, strict=True)), history)
 
 
 def _single(
-    run: Run, part: list[PlannedStep], x: Tensor, costs: tuple[Tensor, ...], since: tuple[float, ...], *slopes: Tensor
-) -> Stretch:
-    return run(x, costs, part, tuple(zip(since, slopes, strict=True)))
+    run: RunSegment,
+    plan: list[PlannedStep],
+    x: Tensor,
+    costs: tuple[Tensor, ...],
+    times: tuple[float, ...],
+    *slopes: Tensor,
+) -> Segment:
+    return run(x, costs, plan, tuple(zip(times, slopes, strict=True)))
 
 
 @HOOKS.register("checkpoint_function")
 def checkpoint_function(given: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's checkpoint with the options of the given one, never reentrant."""
+    """torch's checkpoint with the options of the given one and use_reentrant=False."""
     options = getattr(given, "keywords", {})
     if options.get("use_reentrant"):
         logger.warning_once(
-            "use_reentrant=True is not possible: every step also uses x(0), and a reentrant checkpoint would run its "
-            "backward pass once for each step. use_reentrant=False is used, with the same gradients"
+            "use_reentrant=True is not possible: every step also uses x(0), and a reentrant checkpoint would run the "
+            "backward pass of x(0) once for each step. use_reentrant=False is used, with the same gradients"
         )
     return partial(checkpoint, **{**options, "use_reentrant": False})

@@ -1,4 +1,4 @@
-"""done(x_n, x_{n+1}): when a sample has its answer and more steps would be wasted on it."""
+"""done(x_n, x_{n+1}): stopping criteria, and a loop in which each sample stops on its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from odevit.core.base import Dynamics, FixedStepSolver, History
 from odevit.core.solution import Solution, Stats
 from odevit.core.solve import DRIVERS, Driver, Problem, integrate, plan_steps
 from odevit.registry import Registry
+from odevit.solvers.adjoint import FIXED_STEP_ADJOINT
 from odevit.tokens import Logits
 
 STOPS: Registry[type[Stop]] = Registry("stop")
@@ -24,10 +25,10 @@ STOPS: Registry[type[Stop]] = Registry("stop")
 
 @dataclass(frozen=True)
 class StopState:
-    """What a criterion sees after a step of length h, for the samples that are still on their way.
+    """The argument of a criterion: the states before and after a step of length h, of the samples that still run.
 
-    `logits` are what the head says of the last states, the newest last: after the first step two, then three, up to as
-    many `readings` as the criterion wants. Empty unless it asks for them.
+    `logits` are the logits of the last states, the newest last: two after the first step, then three, at most
+    `num_logits` of the criterion. Empty if the criterion needs none.
     """
 
     h: float
@@ -37,24 +38,24 @@ class StopState:
 
 
 class Stop(ABC):
-    """done(moment) [batch], True where a sample may leave.
+    """done(state) [batch], True where a sample stops.
 
-    A new criterion is one subclass and one line `@STOPS.register(name)`. It is asked after every step but the first.
+    A new criterion is a subclass with `@STOPS.register(name)`. It is called after every step except the first.
     """
 
     needs_logits: ClassVar[bool] = True
-    readings: int = 3
-    """How many logits are kept for it."""
+    num_logits: int = 3
+    """How many of the last logits it gets."""
 
     @abstractmethod
     def __call__(self, state: StopState) -> Tensor:
-        """Which samples are done."""
+        """Which samples stop."""
 
 
 @STOPS.register("velocity")
 @dataclass(frozen=True)
 class VelocityStop(Stop):
-    """|x_{n+1} - x_n| / (h |x_{n+1}|) < tolerance: the state has come to rest. Never asks the head."""
+    """|x_{n+1} - x_n| / (h |x_{n+1}|) < tolerance: the state hardly moves. Needs no logits."""
 
     tolerance: float = 0.02
 
@@ -68,7 +69,7 @@ class VelocityStop(Stop):
 @STOPS.register("cosine")
 @dataclass(frozen=True)
 class CosineStop(Stop):
-    """1 - cos(x_{n+1}, x_n) < tolerance: the state no longer turns. Never asks the head."""
+    """1 - cos(x_{n+1}, x_n) < tolerance: the state hardly turns. Needs no logits."""
 
     tolerance: float = 1e-3
 
@@ -83,7 +84,7 @@ class CosineStop(Stop):
 @STOPS.register("entropy")
 @dataclass(frozen=True)
 class EntropyStop(Stop):
-    """|H(p_{n+1}) - H(p_n)| < tolerance: the last step made the prediction no surer."""
+    """|H(p_{n+1}) - H(p_n)| < tolerance: the last step hardly changed the entropy of the prediction."""
 
     tolerance: float = 1e-3
 
@@ -96,17 +97,17 @@ class EntropyStop(Stop):
 @STOPS.register("argmax")
 @dataclass(frozen=True)
 class ArgmaxStop(Stop):
-    """argmax p_{n+1} = argmax p_n = ... = argmax p_{n+1-steps}: the answer has stood for so many steps."""
+    """argmax p_{n+1} = argmax p_n = ... = argmax p_{n+1-steps}: the class did not change for `steps` steps."""
 
     steps: float = 5
 
     @property
-    def readings(self) -> int:  # type: ignore[override]
+    def num_logits(self) -> int:  # type: ignore[override]
         return math.ceil(self.steps) + 1
 
     def __call__(self, state: StopState) -> Tensor:
-        answers = torch.stack([logits.argmax(dim=-1) for logits in state.logits])
-        return (answers == answers[-1]).all(dim=0) & (len(answers) >= self.readings)
+        classes = torch.stack([logits.argmax(dim=-1) for logits in state.logits])
+        return (classes == classes[-1]).all(dim=0) & (len(classes) >= self.num_logits)
 
 
 @STOPS.register("kl")
@@ -126,10 +127,10 @@ class KlStop(Stop):
 class BoundStop(Stop):
     """tolerance 2 q / (1 - q) |z_{n+1} - z_n| < z_(1) - z_(2), q = |z_{n+1} - z_n| / |z_n - z_{n-1}|.
 
-    Banach's estimate after the fact: where steps shrink by a factor q, all that are still to come move the logits z by
-    no more than q / (1 - q) times the last one. When twice that (one class rises, the other falls) is less than the gap
-    between the two likeliest classes, the answer cannot change any more. q is measured from the last two steps, in the
-    largest component; it is a bound as far as the steps go on shrinking by it.
+    Banach's a-posteriori estimate: if steps shrink by a factor q, all later steps together move the logits z by at most
+    q / (1 - q) times the last step. When twice that (one class rises, the other falls) is less than the gap between the
+    two likeliest classes, the predicted class cannot change. q is measured from the last two steps, in the largest
+    component; the bound holds as long as later steps shrink by it.
     """
 
     tolerance: float = 1.0
@@ -140,12 +141,12 @@ class BoundStop(Stop):
         oldest, old, new = (logits.float() for logits in state.logits)
         last, previous = (new - old).abs().amax(dim=-1), (old - oldest).abs().amax(dim=-1)
         first, second = new.topk(2, dim=-1).values.unbind(dim=-1)
-        # last^2 / (previous - last), without dividing by zero: no shrinking, no bound.
+        # Multiplied by (previous - last), to avoid a division by zero. Without shrinking there is no bound.
         return (last < previous) & (self.tolerance * 2 * last.square() < (first - second) * (previous - last))
 
 
 def make_stop(stop: str | Stop) -> Stop:
-    """A criterion from its name, with its default or another tolerance: "kl", "kl:0.01"."""
+    """A criterion from its name, with its default tolerance or a given one: "kl", "kl:0.01"."""
     if isinstance(stop, Stop):
         return stop
     name, colon, tolerance = stop.partition(":")
@@ -161,44 +162,44 @@ def make_stop(stop: str | Stop) -> Stop:
     return criterion(value)  # type: ignore[call-arg]
 
 
-def stop_problems(stop: Stop, *, kept: bool, training: bool, headless: bool) -> list[str]:
+def stop_problems(stop: Stop, *, recording: bool, training: bool, has_head: bool) -> list[str]:
     """Why samples cannot stop early in such a call, as sentences."""
-    name = f"stop={STOPS.name_of(type(stop))!r}"
-    refusals = [
-        (kept, "with stop= samples leave at different times: nothing can be kept, no save, no penalties"),
-        (training, "stop= is for evaluation, where every sample stops on its own; call model.eval() first"),
-        (
-            headless and stop.needs_logits,
-            f"{name} reads logits, and there is no head to ask; use stop='velocity', or a model with a head",
-        ),
-    ]
-    return [sentence for refused, sentence in refusals if refused]
+    problems = []
+    if recording:
+        problems.append("with stop=, samples stop at different times; save and penalties are not possible, omit them")
+    if training:
+        problems.append("stop= is for evaluation; call model.eval() first")
+    if stop.needs_logits and not has_head:
+        name = STOPS.name_of(type(stop))
+        problems.append(
+            f"stop={name!r} needs logits, but there is no head; use stop='velocity', or a model with a head"
+        )
+    return problems
 
 
 @DRIVERS.register("early_exit")
 class EarlyExit(Driver):
-    """The loop step by step, with the samples that are not done."""
+    """The loop, one step at a time, on the samples that still run."""
 
     def problems(self, problem: Problem) -> list[str]:
-        name, field = type(problem.solver).__name__, problem.field
-        fixed, kept = isinstance(problem.solver, FixedStepSolver), self.save.steps or self.save.attentions
-        training = isinstance(field, nn.Module) and field.training
-        refusals = [
-            (
-                self.adjoint and fixed,
-                "adjoint=True is for adaptive solvers; use checkpoint=True with a fixed-step solver",
-            ),
-            (not fixed, f"stop= asks after every step, and {name} chooses its own; use fixed steps, say 'heun'"),
-        ]
-        problems = [sentence for refused, sentence in refusals if refused]
-        stop, headless = make_stop(self.stop), self.readout is None
-        return problems + stop_problems(stop, kept=bool(kept or self.penalties), training=training, headless=headless)
+        problems = []
+        if not isinstance(problem.solver, FixedStepSolver):
+            name = type(problem.solver).__name__
+            problems.append(f"stop= needs fixed steps, and {name} is adaptive; use a fixed-step solver, such as 'heun'")
+        elif self.adjoint:
+            problems.append(FIXED_STEP_ADJOINT)
+        return problems + stop_problems(
+            make_stop(self.stop),
+            recording=bool(self.save.steps or self.save.attentions or self.penalties),
+            training=isinstance(problem.field, nn.Module) and problem.field.training,
+            has_head=self.readout is not None,
+        )
 
     @torch.no_grad()
     def run(self, problem: Problem) -> Solution:
         solver, x, times = problem.solver, problem.x0, problem.times
         history: History = ()
-        assert isinstance(solver, FixedStepSolver)  # others are refused
+        assert isinstance(solver, FixedStepSolver)  # see `problems`
         dynamics = problem.start()
         plan = plan_steps(solver, dynamics, times, problem.grid)
         active = ActiveBatch(make_stop(self.stop), self.readout, x)
@@ -206,7 +207,7 @@ class EarlyExit(Driver):
             before = x
             x, _, history = integrate(solver, dynamics, x, [step], history=history)
             state = StopState(step.h, before, x)
-            x, dynamics, history = active.after(step.n + 1, step.n + 1 == len(plan), state, dynamics, history)
+            x, dynamics, history = active.remove_done(step.n + 1, step.n + 1 == len(plan), state, dynamics, history)
             if len(x) == 0:
                 break
         steps, spent = active.steps, list(accumulate(step.nfe for step in plan))
@@ -221,10 +222,7 @@ class EarlyExit(Driver):
 
 
 class ActiveBatch:
-    """The samples that are not done, and the final states and step counts of the others.
-
-    Samples that are done leave the batch, so that only the others are computed.
-    """
+    """The samples that still run, and the final states and step counts of the others, which are not computed."""
 
     def __init__(self, stop: Stop, readout: Callable[[Tensor], Logits] | None, x0: Tensor) -> None:
         self.stop = stop
@@ -234,24 +232,24 @@ class ActiveBatch:
         self.samples = torch.arange(len(x0), device=x0.device)
         self.logits = [] if self.readout is None else [self.readout(x0)]
 
-    def after(
+    def remove_done(
         self, n: int, last: bool, state: StopState, dynamics: Dynamics, history: History
     ) -> tuple[Tensor, Dynamics, History]:
-        """Take out the samples that are done after step `n`; the states that remain, their equation and history."""
+        """Remove the samples that stop after step `n`; the remaining states, their equation and history."""
         x = state.after
         if self.readout is not None:
-            self.logits = [*self.logits, self.readout(x)][-self.stop.readings :]
+            self.logits = [*self.logits, self.readout(x)][-self.stop.num_logits :]
         if last:
             done = torch.ones(len(x), dtype=torch.bool, device=x.device)
-        elif n == 1:  # one step alone shows no convergence
+        elif n == 1:  # convergence needs two steps
             return x, dynamics, history
         else:
             done = self.stop(replace(state, logits=self.logits))
         if not done.any():
             return x, dynamics, history
-        leaving, stay = self.samples[done], ~done
-        self.final[leaving], self.steps[leaving] = x[done], n
-        self.samples = self.samples[stay]
-        self.logits = [logits[stay] for logits in self.logits]
-        kept = tuple((time, slope[stay]) for time, slope in history)
-        return x[stay], dynamics.with_anchor(dynamics.anchor[stay]), kept
+        stopped, running = self.samples[done], ~done
+        self.final[stopped], self.steps[stopped] = x[done], n
+        self.samples = self.samples[running]
+        self.logits = [logits[running] for logits in self.logits]
+        history = tuple((time, slope[running]) for time, slope in history)
+        return x[running], dynamics.with_anchor(dynamics.anchor[running]), history

@@ -23,17 +23,17 @@ def uniform(u: float, ratio: float = 1.0) -> float:
 
 @GRIDS.register("geometric")
 def geometric(u: float, ratio: float = RATIO) -> float:
-    """g(u) = (r^u - 1) / (r - 1): every step is longer than the one before by the same factor, r^{1/N}.
+    """g(u) = (r^u - 1) / (r - 1): each step is r^{1/N} times as long as the one before.
 
     The noise levels of a variance-exploding diffusion, sigma_n = sigma_min (sigma_max / sigma_min)^{n/N} (Song et al.
-    2021), as times. With r > 1 the steps are short where the trajectory begins, with r < 1 where it ends.
+    2021), as times. With r > 1 the first steps are short, with r < 1 the last ones.
     """
     return u if ratio == 1.0 else math.expm1(u * math.log(ratio)) / math.expm1(math.log(ratio))
 
 
 @HOOKS.register("grid_shares")
 def grid_shares(grid: Grid, steps: int) -> list[float]:
-    """g(n / N), n = 0, ..., N; shares that are given as numbers are interpolated linearly."""
+    """g(n / N), n = 0, ..., N; a grid of numbers is interpolated linearly."""
     if isinstance(grid, str):
         name, _, ratio = grid.partition(":")
         return [GRIDS[name](n / steps, _ratio(ratio) or RATIO) for n in range(steps + 1)]

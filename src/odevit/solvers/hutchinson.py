@@ -1,4 +1,4 @@
-"""E_v |J v|^2 / numel = |J|_F^2 / numel: the size of a Jacobian that is never written down."""
+"""E_v |J v|^2 / numel = |J|_F^2 / numel: the Frobenius norm of a Jacobian that is not computed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 def jacobian_size(f: Callable[[Tensor], Tensor], x: Tensor, distance: float = 0.03) -> Tensor:
     """|f(x + d v) - f(x)|^2 / (d^2 numel), v ~ N(0, 1): an estimate of |J|_F^2 / numel, J = f'(x), with gradient.
 
-    Hutchinson's, with a difference in place of a derivative: fused attention and compiled fields have no second
-    derivative, and a difference needs none.
+    Hutchinson's estimator with a finite difference instead of a derivative: fused attention and compiled fields have
+    no second derivative.
 
     Args:
-        f: samples to samples; no sample sees another.
-        x: where [batch, ...].
-        distance: d relative to the root mean square of x; a small one drowns in half precision's rounding.
+        f: maps each sample of a batch independently of the others.
+        x: where J is estimated [batch, ...].
+        distance: d relative to the root mean square of x; half precision rounds a much smaller one away.
     """
     precise = torch.promote_types(x.dtype, torch.float32)
     length = distance * x.detach().to(precise).square().mean().sqrt()

@@ -1,7 +1,7 @@
-"""dx*/dw = (1 - J)^{-1} dg/dw, x* = g(x*): gradients of a fixed point without the way that led to it.
+"""dx*/dw = (1 - J)^{-1} dg/dw, x* = g(x*): gradients of a fixed point that do not depend on the search for it.
 
-Written by hand although torchdeq 0.1.0 runs beside torch 2.13: it lets a batch search until its last sample is done,
-does not tell when its backward search fails, and has no Newton's method.
+Not taken from torchdeq 0.1.0: there, a batch is searched until its last sample has converged, a failed backward search
+is not reported, and Newton's method is missing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch._functorch import config as aot
 
 from odevit.errors import OdeVitWarning
 from odevit.solvers.fixed_point import Map, Search
-from odevit.solvers.precision import precision_now
+from odevit.solvers.precision import current_autocast
 
 NOT_CONVERGED = 100
-"""Tolerances that a residual may come to before a fixed point counts as not found."""
-UNSURE = 0.1
-"""Of |dL/dx*|, what may be missing of the equation for u. Not of |u|: where 1 - J nearly vanishes u can be of any size,
-and a small share of it is more than all there is to know."""
+"""A fixed point was not found if its residual is larger than so many tolerances."""
+MAX_GRADIENT_ERROR = 0.1
+"""The largest residual of the equation for u, relative to |dL/dx*|.
+
+Not relative to |u|: where 1 - J is nearly singular, u is large, and a small share of it is more than |dL/dx*|.
+"""
 
 
 def implicit(
@@ -33,28 +35,29 @@ def implicit(
     *,
     tolerance: float = 1e-4,
     iterations: int = 50,
-    at_rest: Tensor | None = None,
+    converged: Tensor | None = None,
 ) -> Tensor:
     """x*, with the gradient of the implicit function theorem: u^T dg/dw, u = J^T u + dL/dx* (Bai et al. 2019).
 
-    The equation for u is solved by the same search when the gradient arrives, in a hook: one evaluation of g is kept,
-    however long the searches are. A sample that is not at rest, or whose u is not found, has the gradient of one step
-    instead, u = dL/dx* (Fung et al. 2022): rough, but without any, nothing would lead it back to where there is one.
+    A hook solves the equation for u with the same search when the gradient arrives, so that one evaluation of g is kept
+    in memory, however long the searches are. A sample that has not converged, or whose u was not found, gets the
+    gradient of one step instead, u = dL/dx* (Fung et al. 2022): without it, training could not reach weights that have
+    a fixed point again.
 
     Args:
-        g: states and the numbers of their samples in the batch to the next states, with their graph.
+        g: states and the indices of their samples in the batch to the next states, with their graph.
         x: the fixed points [batch, ...].
         search, tolerance, iterations: how u is searched for.
-        at_rest: which of them are fixed points [batch]; all of them unless given.
+        converged: which of them are fixed points [batch]; all of them unless given.
     """
-    precision = precision_now(x)
+    autocast = current_autocast(x)
 
-    def evaluated(samples: Tensor, *, everybody: bool = False) -> Graph:
-        here = (x if everybody else x[samples]).detach().requires_grad_()
-        # The search runs the backward pass again and again: a compiled one that gives its memory away could not be.
+    def evaluate(samples: Tensor, *, whole_batch: bool = False) -> Graph:
+        points = (x if whole_batch else x[samples]).detach().requires_grad_()
+        # The search runs the backward pass many times, which a compiled graph with donated buffers does not allow.
         stance = torch.compiler.set_stance("force_eager") if aot.donated_buffer else nullcontext()
-        with torch.enable_grad(), precision, stance:
-            return Graph(samples, here, g(here, samples))
+        with torch.enable_grad(), autocast, stance:
+            return Graph(samples, points, g(points, samples))
 
     def adjoint(gradient: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -62,35 +65,35 @@ def implicit(
                 "create_graph=True asks for a second derivative, and an implicit gradient has only the first; "
                 "use depth_options={'gradient': 'unrolled'}"
             )
-        latest = whole
+        graph = whole
 
         def transposed(u: Tensor, samples: Tensor) -> Tensor:
-            nonlocal latest
-            if 2 * len(samples) <= len(latest.samples):  # half of them are gone, and need not be computed any more
-                latest = evaluated(samples)
-            pulled = latest.pulled(u, samples)
-            if at_rest is not None:
-                pulled = torch.where(each(at_rest[samples]), pulled, 0.0)
-            return pulled + gradient[samples]
+            nonlocal graph
+            if 2 * len(samples) <= len(graph.samples):  # half of them have converged: compute the others alone
+                graph = evaluate(samples)
+            product = graph.transposed_product(u, samples)
+            if converged is not None:
+                product = torch.where(per_sample(converged[samples]), product, 0.0)
+            return product + gradient[samples]
 
-        answer = search(transposed, gradient, tolerance=tolerance, iterations=iterations)
-        missing = answer.residual * answer.state.flatten(1).norm(dim=1)
-        lost = missing > UNSURE * gradient.flatten(1).norm(dim=1)
-        if lost.any():
-            # Without numbers that change: Python says the same sentence once.
+        solution = search(transposed, gradient, tolerance=tolerance, iterations=iterations)
+        error = solution.residual * solution.state.flatten(1).norm(dim=1)
+        failed = error > MAX_GRADIENT_ERROR * gradient.flatten(1).norm(dim=1)
+        if failed.any():
+            # No numbers that change in the text, so that Python shows it once.
             warnings.warn(
                 f"The implicit gradient of a sample was not found in {iterations} evaluations, and such samples have "
-                "that of one step. Where there are many, raise depth.iterations or depth.jacobian",
+                "that of one step. If there are many, raise depth.iterations or depth.jacobian",
                 OdeVitWarning,
                 stacklevel=2,
             )
-        return torch.where(each(lost), gradient, answer.state)
+        return torch.where(per_sample(failed), gradient, solution.state)
 
-    def each(of: Tensor) -> Tensor:
-        return of.view(-1, *[1] * (x.ndim - 1))
+    def per_sample(values: Tensor) -> Tensor:
+        return values.view(-1, *[1] * (x.ndim - 1))
 
-    whole = evaluated(torch.arange(len(x), device=x.device), everybody=True)
-    # The value of x* itself, so that training and evaluation see the same state.
+    whole = evaluate(torch.arange(len(x), device=x.device), whole_batch=True)
+    # The value of x* itself, so that training and evaluation use the same state.
     state = whole.image + (x - whole.image).detach()
     if state.requires_grad:
         state.register_hook(adjoint)
@@ -99,25 +102,25 @@ def implicit(
 
 @dataclass(frozen=True)
 class Graph:
-    """g(x) of some samples, numbered in ascending order, with the graph that leads back to x."""
+    """g(points) of the samples with these indices, which ascend, and its autograd graph."""
 
     samples: Tensor
-    here: Tensor
+    points: Tensor
     image: Tensor
 
-    def pulled(self, u: Tensor, samples: Tensor) -> Tensor:
-        """J^T u of those who are asked for; they are among the samples."""
-        place = torch.searchsorted(self.samples, samples)
-        whole = torch.zeros_like(self.here).index_copy_(0, place, u)
-        (pulled,) = torch.autograd.grad(self.image, self.here, whole, retain_graph=True)
-        return pulled[place]
+    def transposed_product(self, u: Tensor, samples: Tensor) -> Tensor:
+        """J^T u for some of the samples."""
+        position = torch.searchsorted(self.samples, samples)
+        padded = torch.zeros_like(self.points).index_copy_(0, position, u)
+        (product,) = torch.autograd.grad(self.image, self.points, padded, retain_graph=True)
+        return product[position]
 
 
 def phantom(g: Callable[[Tensor], Tensor], x: Tensor, *, steps: int = 5, damping: float = 1.0) -> Tensor:
     """x*, with the gradient of `steps` steps x <- (1 - damping) x + damping g(x) from there (Geng et al. 2021).
 
-    For many steps it is the implicit one, sum_i (J^T)^i cut off after so many terms; one step is the Jacobian-free
-    gradient of Fung et al. (2022). What is kept grows with `steps`, not with the search.
+    That is the implicit gradient sum_i (J^T)^i with `steps` terms; one step is the Jacobian-free gradient of Fung et
+    al. (2022). Memory grows with `steps`, not with the search.
     """
     state = x.detach()
     for _ in range(steps):

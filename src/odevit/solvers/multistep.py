@@ -1,4 +1,4 @@
-"""x' = x + int_t^{t+h} p(s) ds, p through the newest slopes: methods that remember, one evaluation a step."""
+"""x' = x + int_t^{t+h} p(s) ds, p through the last slopes: Adams-Bashforth, and exponential methods (ETD)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,43 @@ import torch
 from torch import Tensor
 
 from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver, History
-from odevit.solvers.exponential_heun import phi
+
+
+def phi(k: int, z: float) -> float:
+    """int_0^1 e^{(1 - s) z} s^{k-1} / (k-1)! ds, and 1 / k! at z = 0; phi_1 is (e^z - 1) / z."""
+    if k == 1:
+        return math.expm1(z) / z if z != 0.0 else 1.0
+    if abs(z) < 0.5:
+        # The recurrence cancels here; sixteen terms of z^j/(j+k)! are exact.
+        return sum(z**j / math.factorial(j + k) for j in range(16))
+    return (phi(k - 1, z) - 1 / math.factorial(k - 1)) / z
+
+
+@SOLVERS.register("exponential_heun")
+class ExponentialHeun(FixedStepSolver):
+    """y = x0 + e^{-leak h}(x - x0) + h phi_1 N(x, t);  x' = y + h phi_2 (N(y, t + h) - N(x, t)).
+
+    Order 2, two evaluations. The second-order exponential time differencing Runge-Kutta method, ETD2RK, of Cox and
+    Matthews (2002). Without a leak it is Heun's method.
+    """
+
+    order = 2
+
+    def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
+        z = -dynamics.leak * h
+        first = dynamics.forcing(x, t)
+        y = torch.add(dynamics.relax(x, h), first, alpha=h * phi(1, z))
+        second = dynamics.forcing(y, t + h)
+        return torch.add(y, second - first, alpha=h * phi(2, z))
+
+    def evaluations(self, components: int) -> int:
+        return 2
 
 
 def adams_weights(nodes: Sequence[float], h: float, z: float = 0.0) -> list[float]:
     """w_j = int_0^h e^{z (1 - s/h)} L_j(s) ds, L_j the Lagrange polynomial that is 1 at node j and 0 at the others.
 
-    Nodes are times relative to the beginning of the step, so that steps may have any lengths. With z = 0 and equal
+    Nodes are times relative to the start of the step, so that steps can have different lengths. With z = 0 and equal
     steps these are the weights of Adams and Bashforth, h (3/2, -1/2) and h (23/12, -16/12, 5/12).
     """
     # int_0^h e^{z (1 - s/h)} s^k ds = h^{k+1} k! phi_{k+1}(z)
@@ -33,12 +63,11 @@ def adams_weights(nodes: Sequence[float], h: float, z: float = 0.0) -> list[floa
 
 
 class Multistep(FixedStepSolver):
-    """x_{n+1} = x_n + sum_j w_j f(x_{n-j}, t_{n-j}): the slopes of earlier steps instead of further evaluations.
+    """x_{n+1} = x_n + sum_j w_j f(x_{n-j}, t_{n-j}): slopes of earlier steps replace further evaluations.
 
-    A step without a past is Heun's: it makes two evaluations and hands on the first. That is enough to begin the method
-    of order 3 as well: its second step uses the two slopes that there are, and two steps with errors of h^3 leave the
-    order of the whole as it is. Where the field jumps or turns a corner, what was before says nothing of what comes,
-    and the method begins again. Whoever takes one step at a time, to analyse it, takes the one without a past.
+    A step without history is Heun's method: two evaluations, of which the first becomes the history. This also starts
+    the method of order 3: its second step uses two slopes, and two steps with an error of h^3 do not change the order.
+    The method restarts wherever the velocity has a jump or a kink. `step` is always a step without history.
     """
 
     restart = 1
@@ -47,7 +76,7 @@ class Multistep(FixedStepSolver):
     """z, when every step h < z / |lambda| is stable, lambda real and negative."""
 
     def step(self, dynamics: Dynamics, x: Tensor, t: float, h: float) -> Tensor:
-        """A step without a past."""
+        """A step without history."""
         return self.advance(dynamics, x, t, h)[0]
 
     def advance(
@@ -67,7 +96,7 @@ class Multistep(FixedStepSolver):
         return after
 
     def slope(self, dynamics: Dynamics, x: Tensor, t: float) -> Tensor:
-        """What is remembered of an evaluation."""
+        """The part of the velocity that is interpolated."""
         return dynamics(x, t)
 
     def rate(self, dynamics: Dynamics) -> float:
@@ -75,7 +104,7 @@ class Multistep(FixedStepSolver):
         return 0.0
 
     def drift(self, dynamics: Dynamics, x: Tensor, h: float) -> Tensor:
-        """Where that part alone would lead."""
+        """The flow of that linear part over a time h."""
         return x
 
     def evaluations(self, components: int) -> int:
@@ -127,7 +156,7 @@ class ExponentialAdams2(ExponentialMultistep):
 
 @SOLVERS.register("etd_ab3")
 class ExponentialAdams3(ExponentialMultistep):
-    """N extrapolated by a parabola through its last three values. Order 3, one evaluation."""
+    """N extrapolated by the parabola through its last three values. Order 3, one evaluation."""
 
     order = 3
     interval = 6 / 11

@@ -1,4 +1,4 @@
-"""R = 1/T int_0^T r(x, x', P) dt + q(x(T)): costs of a trajectory, added up while it is integrated."""
+"""R = 1/T int_0^T r(x, x', P) dt + q(x(T)): costs of a trajectory, summed while it is integrated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PENALTIES: Registry[type[Penalty]] = Registry("penalty")
 
 @dataclass(frozen=True)
 class Step:
-    """One step as a penalty sees it, with gradient: it began at t and was h long."""
+    """A step from t to t + h, with its gradient: the argument of a penalty."""
 
     dynamics: Dynamics
     t: float
@@ -32,24 +32,24 @@ class Step:
 
 
 class Penalty:
-    """1/T int r dt + q(x(T)): a subclass has a running cost r, a terminal cost q, or both.
+    """1/T int r dt + q(x(T)): a subclass defines the running cost r, the terminal cost q, or both.
 
-    A new one is a dataclass in one file with `@PENALTIES.register(name)`; its fields become options of the recipes.
+    A new penalty is a dataclass in one file with `@PENALTIES.register(name)`; its fields become options of the recipes.
     """
 
     needs_attentions: ClassVar[bool] = False
-    """Whether it uses attention maps, which cannot be had from the fused kernel."""
+    """Whether it uses attention maps, which the fused kernel does not return."""
     draws_noise: ClassVar[bool] = False
-    """Whether its running cost draws random numbers, which a recomputed step must draw again."""
+    """Whether its running cost draws random numbers; a recomputed step then restores the random state."""
     fixed_options: ClassVar[tuple[str, ...]] = ()
-    """Options that recipes do not offer: there they have their defaults."""
+    """Options that recipes do not have."""
 
     def running(self, step: Step) -> Tensor:
-        """r: the cost of one step per unit of time. The loop takes the mean, so that N does not matter."""
+        """r: the cost of a step per unit of time. The loop takes the mean over time."""
         raise NotImplementedError(f"{type(self).__name__} has no running cost")
 
     def terminal(self, dynamics: Dynamics, state: Tensor, t: float) -> Tensor:
-        """q: the cost of the last state, at the time t."""
+        """q: the cost of the final state, at time t."""
         raise NotImplementedError(f"{type(self).__name__} has no terminal cost")
 
     @classmethod
@@ -59,5 +59,5 @@ class Penalty:
 
     @classmethod
     def is_terminal(cls) -> bool:
-        """Whether it has a cost at the end, which needs a field that can be evaluated there."""
+        """Whether it has a terminal cost, which needs a field to evaluate at the end."""
         return cls.terminal is not Penalty.terminal

@@ -1,4 +1,4 @@
-"""autocast, kept where it has to hold, and kept away from where it must not."""
+"""torch.autocast: the same mixed precision in a later backward pass, and none inside a search."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def precision_now(x: Tensor) -> torch.autocast:
-    """The mixed precision that holds at this place for tensors like x, or none: to be entered where it is over.
+def current_autocast(x: Tensor) -> torch.autocast:
+    """A context manager with the autocast state of now, for the device of x.
 
-    What is computed when gradients arrive has then the precision of what was computed before.
+    A function that runs in the backward pass enters it to compute in the precision of the forward pass.
     """
     kind = x.device.type
     return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
 
-def only_inside(method: Callable[..., T]) -> Callable[..., T]:
-    """Let mixed precision hold for g alone in method(g, x0, ...), and not for what the method does with its values.
+def autocast_map_only(method: Callable[..., T]) -> Callable[..., T]:
+    """Decorator of method(g, x0, ...): autocast applies to g, and not to what the method computes from its values.
 
-    A search that combines its states in half precision comes no nearer to a fixed point than half precision is fine.
+    A search that combines states in half precision cannot reach residuals below half precision.
     """
 
     @wraps(method)
-    def precise(g: Callable[..., Tensor], x0: Tensor, **options: Any) -> T:
-        outside = precision_now(x0)
+    def without_autocast(g: Callable[..., Tensor], x0: Tensor, **options: Any) -> T:
+        outside = current_autocast(x0)
 
-        def mixed(*values: Tensor) -> Tensor:
+        def autocast_g(*values: Tensor) -> Tensor:
             with outside:
                 return g(*values)
 
         with torch.autocast(x0.device.type, enabled=False):
-            return method(mixed, x0, **options)
+            return method(autocast_g, x0, **options)
 
-    return precise
+    return without_autocast

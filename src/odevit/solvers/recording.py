@@ -1,4 +1,4 @@
-"""x_n, 1/T int r dt, P_n: the loop with states, costs and attention maps gathered along the way."""
+"""x_n, 1/T int r dt, P_n: the loop with saved states, attention maps and penalties."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from odevit.core.base import Dynamics, FixedStepSolver, History
 from odevit.core.solution import Solution, Stats
 from odevit.core.solve import DRIVERS, Driver, PlannedStep, Problem, StepRecord, integrate, plan_steps
-from odevit.solvers.checkpointing import Stretch, recomputed
+from odevit.solvers.checkpointing import Segment, checkpointed
 from odevit.solvers.penalties import Penalty, Step
 
 
 class Gathered(NamedTuple):
-    """The running costs so far, and the states and maps that were kept."""
+    """The running costs so far, and the saved states and maps."""
 
     costs: tuple[Tensor, ...]
     states: tuple[Tensor, ...] = ()
@@ -31,18 +31,18 @@ class Recording(Driver):
 
     def run(self, problem: Problem) -> Solution:
         solver, x0, times = problem.solver, problem.x0, problem.times
-        assert isinstance(solver, FixedStepSolver)  # others have the adaptive driver
+        assert isinstance(solver, FixedStepSolver)  # the others have the adaptive driver
         dynamics, running = problem.start(), {n: p for n, p in self.penalties.items() if p.is_running()}
         needs_maps = self.save.attentions or any(penalty.needs_attentions for penalty in running.values())
         numbers, span = self.save.numbers(len(times) - 1), times[-1] - times[0]
-        # A hook also makes the evaluations count that a faded field is spared.
+        # With a hook, a faded field is evaluated after its end too, and those evaluations count.
         plan = plan_steps(
             solver, dynamics.with_attention_hook(lambda _: None) if needs_maps else dynamics, times, problem.grid
         )
 
-        def stretch(x: Tensor, costs: tuple[Tensor, ...], steps: list[PlannedStep], history: History) -> Stretch:
-            maps: list[Tensor] = []  # bound here, so that a stretch that is computed again fills a list of its own
-            observed = dynamics.with_attention_hook(maps.append) if needs_maps else dynamics
+        def run(x: Tensor, costs: tuple[Tensor, ...], steps: list[PlannedStep], history: History) -> Segment:
+            maps: list[Tensor] = []  # a new list for each run: a segment may be recomputed
+            hooked = dynamics.with_attention_hook(maps.append) if needs_maps else dynamics
 
             def gather(so_far: Gathered, step: StepRecord) -> Gathered:
                 costs, states, attentions = so_far
@@ -55,17 +55,17 @@ class Recording(Driver):
                 maps.clear()
                 return Gathered(costs, states, attentions)
 
-            end, (costs, *kept), history = integrate(solver, observed, x, steps, gather, Gathered(costs), history)
-            return Stretch(end, costs, tuple(kept), history)
+            end, (costs, *saved), history = integrate(solver, hooked, x, steps, gather, Gathered(costs), history)
+            return Segment(end, costs, tuple(saved), history)
 
         costs = tuple(x0.new_zeros(()) for _ in running)
         if self.checkpoint:
-            # The dropout masks of the trajectory are drawn before it: only a penalty can be random in a step.
+            # Dropout masks are drawn before the trajectory, so only penalties draw random numbers in a step.
             noise = any(penalty.draws_noise for penalty in running.values())
-            end = recomputed(stretch, x0, costs, plan, self.checkpoint, preserve_rng_state=noise)
+            end = checkpointed(run, x0, costs, plan, self.checkpoint, preserve_rng_state=noise)
         else:
-            end = stretch(x0, costs, plan, ())
-        states, attentions = end.kept or ((), ())
+            end = run(x0, costs, plan, ())
+        states, attentions = end.saved or ((), ())
         spent = [0, *accumulate(step.nfe for step in plan)]
         return Solution(
             state=end.x,
@@ -79,7 +79,7 @@ class Recording(Driver):
         )
 
     def _totals(self, running: dict[str, Tensor], dynamics: Dynamics, x: Tensor, t: float) -> dict[str, Tensor]:
-        """Each penalty's cost along the way plus its cost at the end."""
+        """The running cost plus the terminal cost of each penalty."""
         totals = {}
         for name, penalty in self.penalties.items():
             totals[name] = running.get(name, x.new_zeros(()))
@@ -96,8 +96,8 @@ def _add_costs(
     maps: tuple[Tensor, ...],
     share: float,
 ) -> tuple[Tensor, ...]:
-    """costs + share r(step), `share` being the part of the time that the step takes."""
-    # Penalties may evaluate the field; their maps are not those of the trajectory.
-    here = step.dynamics.with_attention_hook(dynamics.attention_hook)
-    seen = Step(here, step.t, step.h, step.before, step.after, maps)
-    return tuple(cost + share * penalty.running(seen) for cost, penalty in zip(costs, penalties, strict=True))
+    """costs + share r(step), where `share` is the length of the step as a part of the whole time."""
+    # The maps of evaluations inside a penalty do not belong to the trajectory.
+    unhooked = step.dynamics.with_attention_hook(dynamics.attention_hook)
+    record = Step(unhooked, step.t, step.h, step.before, step.after, maps)
+    return tuple(cost + share * penalty.running(record) for cost, penalty in zip(costs, penalties, strict=True))

@@ -12,9 +12,9 @@ from odevit.core.base import SOLVERS, Dynamics, FixedStepSolver
 class Strang(FixedStepSolver):
     """Half of the leak, half of G, all of F, half of G, half of the leak. Order 2.
 
-    The composition is of order 2 only if every sub-flow is solved to order 2 itself. The leak is solved exactly; G and
-    F each take a midpoint step. With Euler sub-steps, as in Macaron Net (Lu et al. 2019), which reads a Transformer
-    as such a splitting, the same symmetric composition is of order 1. A step evaluates G four times and F twice.
+    The composition has order 2 only if every sub-flow has order 2: the leak is solved exactly, G and F take midpoint
+    steps. With Euler sub-steps, as in Macaron Net (Lu et al. 2019), the same composition has order 1. A step evaluates
+    G four times and F twice.
     """
 
     order = 2

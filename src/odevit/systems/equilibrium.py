@@ -201,7 +201,7 @@ class EquilibriumDepth(Depth):
             everybody = torch.arange(len(x), device=x.device)
             return phantom(lambda x: step(x, everybody), x, steps=self.phantom_steps, damping=self.damping)
         return implicit(
-            step, x, SEARCHES[self.search], tolerance=tolerance, iterations=solver_config.steps, at_rest=calm
+            step, x, SEARCHES[self.search], tolerance=tolerance, iterations=solver_config.steps, converged=calm
         )
 
     def _failure(self, rest: FixedPoint, calm: Tensor, solver_config: SolverConfig, tolerance: float) -> str | None:

@@ -98,7 +98,10 @@ class RecurrentDepth(RepeatedDepth):
         criterion = None if stop is None else make_stop(stop)
         kept = bool(recorder.chosen or recorder.keep.attentions or recorder.penalties)
         if criterion is not None:
-            refuse(self.subject, stop_problems(criterion, kept=kept, training=self.training, headless=readout is None))
+            refuse(
+                self.subject,
+                stop_problems(criterion, recording=kept, training=self.training, has_head=readout is not None),
+            )
         around, core = len(self.prelude) + len(self.coda), len(self.core)
 
         def through(blocks: Iterable[Any], x: Tokens) -> Tokens:
@@ -143,7 +146,7 @@ class RecurrentDepth(RepeatedDepth):
                 mixed = self.adapter(torch.cat([s, image.anchor], dim=-1)).to(e.dtype)  # whatever autocast makes of it
                 s = recorder.record(n, through(core, mixed))
             if active is not None:
-                s, image, _ = active.after(n, n == steps, StopState(1.0, before, s), image, ())
+                s, image, _ = active.remove_done(n, n == steps, StopState(1.0, before, s), image, ())
                 if len(s) == 0:
                     break
         return s
