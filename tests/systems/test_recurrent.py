@@ -117,5 +117,5 @@ def test_every_criterion_is_one_that_it_takes_and_none_in_training():
         assert model(images, stop=name).trajectory.evaluations.shape == (3,)
     with pytest.raises(ConfigError, match=r"call model\.eval\(\) first"):
         model.train()(images, stop="kl")
-    with pytest.raises(ConfigError, match="nothing can be kept"):
+    with pytest.raises(ConfigError, match="save and penalties are not possible"):
         model.eval()(images, stop="kl", save="all")
