@@ -42,9 +42,8 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
         depth: another depth for the same weights: "ode", "equilibrium" or "tied" for a classifier that has one of
             these.
     """
-    bundled, folder = bundled_models(), Path(name)
-    if not folder.exists():
-        folder = bundled.get(str(name), folder)
+    bundled = bundled_models()
+    folder = bundled.get(str(name), Path(name)) if not Path(name).exists() else Path(name)
     if not (folder / "config.json").is_file():
         problem = "holds no config.json" if folder.exists() else "is neither a folder nor a bundled model"
         raise ValueError(
@@ -63,14 +62,11 @@ def load(name: str | os.PathLike[str], depth: str | None = None) -> ImageModel:
             processor = find_processor(folder, vit)
             model = ViTWrapper(vit, fit_to_processor(inspect_vit(vit), vit, processor), processor)
         else:
-            other = {} if depth is None else {"depth": depth}
-            loaded: Any = OdeViTForImageClassification.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True, **other
-            )
-            model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
-            if missing:
+            options: Any = {"dtype": torch.float32} | ({} if depth is None else {"depth": depth})
+            model, info = OdeViTForImageClassification.from_pretrained(folder, output_loading_info=True, **options)
+            if missing := sorted(info["missing_keys"]):
                 raise ValueError(
-                    f"{folder} holds no head ({shortened(missing)} missing), and its answers would be random; give it "
+                    f"{folder} holds no head ({shortened(missing)} missing), and its logits would be random; give it "
                     f"one with odevit train init_from={folder}"
                 )
     return model.eval()
@@ -111,5 +107,5 @@ def register_auto_classes() -> None:
     AutoBackbone.register(OdeViTConfig, OdeViTBackbone, exist_ok=True)
     AutoModelForImageClassification.register(OdeViTConfig, OdeViTForImageClassification, exist_ok=True)
     AutoImageProcessor.register(OdeViTConfig, image_processor_classes={"pil": OdeViTImageProcessor}, exist_ok=True)
-    for auto in (AutoModel, AutoModelForImageClassification):
-        auto.register(OdeStudentConfig, OdeStudent, exist_ok=True)
+    AutoModel.register(OdeStudentConfig, OdeStudent, exist_ok=True)
+    AutoModelForImageClassification.register(OdeStudentConfig, OdeStudent, exist_ok=True)

@@ -19,7 +19,7 @@ class OdeViTBackbone(BackboneMixin, OdeViTModel):
 
     Stage n is the state after n of the N steps, x(t_n), and the stem is x(0): `out_features` and `out_indices` of the
     configuration choose times. A trajectory is continuous, so that more steps or another horizon give other times,
-    with the same weights. Models that take a `backbone_config` (UperNet, DETR, ...) take one of ours.
+    with the same weights. Models that take a `backbone_config` (UperNet, DETR, ...) take one of odevit.
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # noqa: RUF012 (Hugging Face expects a list)

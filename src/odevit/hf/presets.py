@@ -1,4 +1,4 @@
-"""Configurations by name: the shapes of the paper's Table 4, and our own."""
+"""Configurations by name: the shapes of the paper's Table 4, and those of odevit."""
 
 from __future__ import annotations
 

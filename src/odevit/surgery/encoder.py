@@ -27,7 +27,7 @@ from odevit.time_varying.knots import KnottedField
 from odevit.tokens import TokenLayout, Tokens, with_registers
 
 BlockOverride = Callable[[Tokens], Solution]
-"""Computes the trajectory of the tokens that arrive, in place of the encoder's own settings."""
+"""Computes the trajectory of the tokens that arrive, in place of the encoder."""
 
 
 class OdeEncoder(nn.Module):
@@ -88,7 +88,7 @@ class OdeEncoder(nn.Module):
 
     def encode_tokens(self, x: Tokens) -> Tokens:
         """z = [P x + p; r]."""
-        # The frozen parts may be in half precision; the field is trained in its own.
+        # The frozen parts may be in half precision, the field is not.
         x = x.to(next(self.depth.field.parameters()).dtype)
         if self.in_proj is not None:
             x = self.in_proj(x)

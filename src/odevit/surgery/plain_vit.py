@@ -51,7 +51,7 @@ def load_vit(source: str | Path) -> PreTrainedModel:
         )
     model, missing = _load(kind, source)
     if missing and all("pooler." in key for key in missing) and _accepts(kind, "add_pooling_layer"):
-        # DINO's checkpoints have no pooler and their config does not say so; a pooler would have random weights.
+        # DINO's checkpoints have no pooler although their config allows one; it would have random weights.
         model, missing = _load(kind, source, add_pooling_layer=False)
     if missing:
         raise ValueError(
