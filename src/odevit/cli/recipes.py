@@ -21,6 +21,7 @@ from odevit.cli.parser import Command, parse_docstring, print_table
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.distill_task import comparison, distill_recipe
 from odevit.distill.distillation import DistillRecipe
+from odevit.distill.pretrained import train_pretrained
 from odevit.errors import ConfigError, unknown_name
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.auto_config import auto_configure
@@ -35,7 +36,6 @@ from odevit.train.compose import (
     options,
     store_schema,
 )
-from odevit.train.pretrained import train_pretrained
 from odevit.train.recipe import Recipe
 from odevit.train.recipe_keys import word
 from odevit.train.task import Process

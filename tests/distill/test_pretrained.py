@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
+from odevit.distill.pretrained import PretrainedTask, train_pretrained
 from odevit.distill.teacher import Teacher
 from odevit.errors import ConfigError
 from odevit.train.compose import compose_recipe
-from odevit.train.pretrained import PretrainedTask, train_pretrained
 from odevit.train.runner import run
 from odevit.train.trainer import OdeViTTrainer
 from tests.train.start import words

@@ -91,7 +91,7 @@ class Pretrained(ViTWrapper):
 class PretrainedTask(Task[Recipe]):
     """A pretrained ViT with a new head, trained on labels."""
 
-    card: ClassVar[str] = "train/pretrained.md.j2"
+    card: ClassVar[str] = "distill/pretrained.md.j2"
 
     network: Pretrained
 
