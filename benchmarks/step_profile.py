@@ -106,7 +106,9 @@ def main(out: str, *words: str) -> None:
         trainer = make_trainer(task)
         trainer.create_optimizer()
         trainer.capture_all()
-        rows = [profiled(trainer, part, solver_config, count) for part in task.schedule for solver_config in chosen(part)]
+        rows = [
+            profiled(trainer, part, solver_config, count) for part in task.schedule for solver_config in chosen(part)
+        ]
         facts = {"words": given, "batch": task.batches.batch_size, "device": device_name(task.process.device)}
     Path(out).write_text(json.dumps({**facts, "versions": versions(), "steps": rows}, indent=2) + "\n")
     for row in rows:
