@@ -207,4 +207,4 @@ def test_eval_and_predict_refuse_a_vit_without_pixel_statistics(place, tmp_path,
     for words in (["eval", f"data={place / 'pictures'}"], ["predict", f"model={tmp_path / 'bare'}"]):
         subject = tmp_path / "bare" if words[0] == "eval" else next((place / "pictures").rglob("*.png"))
         assert main([words[0], str(subject), *words[1:]]) == 2
-        assert "pixel statistics" in capsys.readouterr().err
+        assert "image_mean and image_std, the statistics of the training images" in capsys.readouterr().err
