@@ -49,9 +49,14 @@ def compose_as(kind: type[R], overrides: Sequence[str] = ()) -> R:
     """
     overrides = current_overrides(overrides)
     given = given_keys(overrides)
-    refuse_unused(given, kind.unused_overrides(given))
-    recipe = _fill(kind, expand_depth(expand_data(expand_system(kind.expand(overrides)))))
-    refuse_unused(given, recipe.unused_keys())
+    unused = kind.unused_overrides(given)
+    try:
+        recipe = _fill(kind, expand_depth(expand_data(expand_system(kind.expand(overrides)))))
+    except ConfigError:
+        # Without phases their keys are unknown; say why there are none.
+        refuse_unused([key for key in given if key.startswith("phases.")], unused)
+        raise
+    refuse_unused(given, unused | recipe.unused_keys())
     return recipe
 
 
