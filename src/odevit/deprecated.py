@@ -19,7 +19,7 @@ MODULES = {
     "field.attention": "core.attention attention",
     "solver": "core.base core.runge_kutta core.splitting core.exponential core.solution core.solve core.solver_config"
     " solvers solvers.early_exit solvers.fixed_point solvers.implicit",
-    "depth": "core.base core.ode_depth systems systems.layered systems.blocks systems.scaling",
+    "depth": "core.base core.ode_depth systems systems.layered systems.blocks systems.residual",
     "model": "core.configuration_odevit core.modeling_odevit core.output core.image_model core.builder hf.export"
     " hf.modeling_backbone hf.presets hf.processor loading surgery.configuration_student surgery.modeling_student"
     " surgery.surgery tokens",

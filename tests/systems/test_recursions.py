@@ -8,7 +8,7 @@ from odevit.core.base import Request
 from odevit.core.solve import solve
 from odevit.errors import ConfigError
 from odevit.systems import router as routing
-from odevit.systems.router import GROUPS, TokenChoice, alike
+from odevit.systems.router import MAX_GROUPS, TokenChoice, group_by_count
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
 PATCHES = slice(1, 17)
@@ -97,7 +97,7 @@ KINDS |= {"normed and turned": {"qk_norm": True, "rope_theta": 100.0}}
 @pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
 def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
     """States and gradients of a batch, all images of it in one group, are those of its images one by one."""
-    monkeypatch.setattr(routing, "GROUPS", 1)
+    monkeypatch.setattr(routing, "MAX_GROUPS", 1)
     depth = (model := recursions(router="token", price=0.0, settings=settings)).train().depth
     x0, direction = model.embed(tiny_images(4)).detach(), torch.randn(4, 19, 32)
     counts = []
@@ -108,9 +108,11 @@ def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
         (state * direction[samples]).sum().backward()
         return state.detach(), [weight.grad.clone() for weight in depth.parameters() if weight.grad is not None]
 
-    monkeypatch.setattr(routing, "alike", lambda *args: (counts.append(each) or each for each in alike(*args)))
+    monkeypatch.setattr(
+        routing, "group_by_count", lambda *args: (counts.append(each) or each for each in group_by_count(*args))
+    )
     state, together = gradients(slice(None))
-    fills = any(group.seen is not None for group in counts)
+    fills = any(group.mask is not None for group in counts)
     assert fills == (not settings.get("attention_options")), "a flow cannot hide tokens, and has groups of its own"
     singles = [gradients(slice(n, n + 1)) for n in range(4)]
     torch.testing.assert_close(state, torch.cat([alone for alone, _ in singles]), rtol=1e-4, atol=1e-5)
@@ -121,21 +123,21 @@ def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
 @pytest.mark.parametrize("exact", [False, True])
 def test_groups_hold_every_image_once_and_little_that_is_not_seen(exact):
     going = torch.rand(200, 64, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, 200)[:, None]
-    groups = list(alike(going, exact))
+    groups = list(group_by_count(going, exact))
     assert sorted(torch.cat([group.samples for group in groups]).tolist()) == list(range(200))
     counts, width = going.sum(dim=1), 0
     for group in groups:
-        seen = torch.ones_like(group.patches, dtype=torch.bool) if group.seen is None else group.seen
+        seen = torch.ones_like(group.patches, dtype=torch.bool) if group.mask is None else group.mask
         assert torch.equal(seen.sum(dim=1), counts[group.samples])
         assert seen.shape[1] == 0 or seen.any(dim=1).all(), (
             "attention that sees nothing is 0 or nan, as its kernel likes"
         )
-        assert (group.patches.shape[1] - counts[group.samples]).max() <= (0 if exact else 64 / GROUPS)
+        assert (group.patches.shape[1] - counts[group.samples]).max() <= (0 if exact else 64 / MAX_GROUPS)
         for sample, patches, mask in zip(group.samples, group.patches, seen, strict=True):
             assert patches[mask].tolist() == going[sample].nonzero().flatten().tolist()
         width += group.patches.numel()
-    assert len(groups) == len(counts.unique()) if exact else len(groups) <= GROUPS + 1
-    assert width == counts.sum() if exact else width < counts.sum() + going.numel() / GROUPS
+    assert len(groups) == len(counts.unique()) if exact else len(groups) <= MAX_GROUPS + 1
+    assert width == counts.sum() if exact else width < counts.sum() + going.numel() / MAX_GROUPS
 
 
 def flops(function, *args):

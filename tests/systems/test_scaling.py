@@ -7,7 +7,7 @@ from odevit import OdeViTForImageClassification
 from odevit.core.field import VectorField
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
-from odevit.systems.scaling import SCALINGS
+from odevit.systems.residual import SCALINGS
 from odevit.systems.stacked import StackedDepth
 from odevit.systems.tied import TiedDepth
 from tests.tiny import tiny_config, tiny_images, tiny_model

@@ -9,8 +9,7 @@ from odevit.core.field import VectorField
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
 from odevit.errors import ConfigError
-from odevit.systems.dense import DenseDepth
-from odevit.systems.stacked import StackedDepth
+from odevit.systems.stacked import DenseDepth, StackedDepth
 from odevit.systems.tied import TiedDepth
 from odevit.time_varying.knots import KnottedField
 from tests.tiny import tiny_images, tiny_model

@@ -8,7 +8,7 @@ import torch
 from odevit.core.base import Request
 from odevit.core.solve import solve
 from odevit.core.solver_config import SolverConfig
-from odevit.systems.universal import Halting, signal
+from odevit.systems.universal import HaltingState, timing_signal
 from odevit.train.evaluate import evaluate_batches
 from tests.tiny import tiny_images, tiny_model
 
@@ -43,8 +43,8 @@ def test_weights_sum_to_one_and_the_remainder_alone_has_a_gradient():
     p = (torch.rand(6, 4, 5) * 0.6).requires_grad_()
     with torch.no_grad():
         p[:, 0, 0] = 0.01  # never halts
-    act = Halting(torch.empty(4, 5, 3), eps=0.01)
-    weights = torch.stack([act.weigh(p[n], last=n == 5) for n in range(6)])
+    act = HaltingState(torch.empty(4, 5, 3), eps=0.01)
+    weights = torch.stack([act.update(p[n], last=n == 5) for n in range(6)])
     torch.testing.assert_close(weights.sum(dim=0), torch.ones(4, 5))
     act.cost.backward()
     for i in range(4):
@@ -55,15 +55,19 @@ def test_weights_sum_to_one_and_the_remainder_alone_has_a_gradient():
             # n + r, r = 1 - (p_1 + ... + p_{n-1}): every step but the last lowers the remainder, n does not move.
             slopes = [-1 / 20 if n < steps - 1 else 0.0 for n in range(6)]
             assert p.grad[:, i, j].tolist() == pytest.approx(slopes, abs=1e-7)
-    assert act.cut.sum() == sum(weights_of(p[:, i, j].tolist(), 0.01)[0][5] > 0.01 for i in range(4) for j in range(5))
-    assert act.cut[0, 0]
+    assert act.truncated.sum() == sum(
+        weights_of(p[:, i, j].tolist(), 0.01)[0][5] > 0.01 for i in range(4) for j in range(5)
+    )
+    assert act.truncated[0, 0]
 
 
 @torch.no_grad()
 def test_the_answer_is_the_weighted_sum_of_states_and_those_who_have_halted_stand_still(model):
     depth, x = model.depth, model.embed(tiny_images())
     kept = depth(x, Request(save="all"))
-    p = torch.stack([depth.halting(x + signal(x, n)).squeeze(-1).sigmoid() for n, x in enumerate(kept.states[:-1], 1)])
+    p = torch.stack(
+        [depth.halting(x + timing_signal(x, n)).squeeze(-1).sigmoid() for n, x in enumerate(kept.states[:-1], 1)]
+    )
     answer = torch.zeros_like(x)
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
@@ -140,7 +144,7 @@ def test_without_halting_it_repeats_one_block_that_is_told_where_and_when_it_is(
                 for j in range(dim // 2)
             ]
         ).reshape(x.shape[1], dim)
-        torch.testing.assert_close(signal(x, n), p, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(timing_signal(x, n), p, rtol=1e-4, atol=1e-5)
         x = solve(model.depth.field, x + p, **BLOCK).state
     torch.testing.assert_close(model.follow(x0, model.depth.resolve(None, 4, None)).state, x, rtol=1e-4, atol=1e-4)
     assert model.follow(x0).stats.nfe == 3

@@ -1,4 +1,4 @@
-"""Another depth around the same field: an ODE, its rest point, or one repeated block."""
+"""depth="equilibrium" on an ODE checkpoint: another depth with the same field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odevit.errors import shortened
 
 @HOOKS.register("other_depth")
 def other_depth(depth: Depth, name: str) -> Depth:
-    """The depth of that name around the field of `depth`; no weight is copied."""
+    """The depth of that name with the field of `depth`; no weight is copied."""
     other = DEPTHS[name]
     if other is type(depth):
         return depth
@@ -20,26 +20,24 @@ def other_depth(depth: Depth, name: str) -> Depth:
 def other_depth_problem(depth: Depth, other: type[Depth]) -> str | None:
     """Why another depth cannot be used with the weights of `depth`, as the end of a sentence; None when it can."""
     if not (depth.shares_field and other.shares_field):
-        able = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
-        return f"and they share no field; only these can take each other's place: {able}"
+        names = ", ".join(repr(known) for known, kind in DEPTHS.items() if kind.shares_field)
+        return f"and they share no field; only these depths can be exchanged: {names}"
     if other is not type(depth) and (own := depth.own_weights):
-        return (
-            f"whose weights are not those of one field alone ({shortened(own)}); it can only be what it was trained as"
-        )
+        return f"which has weights beside those of its field ({shortened(own)}); use the depth it was trained with"
     return None
 
 
 @HOOKS.register("trajectory_problem")
 def trajectory_problem(depth: Depth) -> str:
-    """Why a depth has no trajectory to follow, as a sentence."""
+    """Why a depth has no trajectory, as a sentence."""
     own = shortened(depth.own_weights) if depth.shares_field else ""
     if depth.shares_field and not own:
         return (
-            f"this model is {depth.describe()}: it follows no trajectory itself. Its weights are those of an equation, "
-            "which can be followed: odevit.load(folder, depth='ode'), or depth=ode with odevit eval and odevit analyze"
+            f"this model is {depth.describe()}: it has no ODE trajectory. Its weights are those of an ODE; use "
+            "odevit.load(folder, depth='ode'), or pass depth=ode to odevit eval and odevit analyze"
         )
-    because = f": it has weights beside those of its block ({own})" if own else ""
+    reason = f": it has weights beside those of its block ({own})" if own else ""
     return (
-        f"this model is {depth.describe()}: it has no trajectory to follow, since it obeys no single equation{because}; "
-        "expected one with depth='ode'. odevit distill turns a stack into one"
+        f"this model is {depth.describe()}: it has no ODE trajectory, because it is not one ODE{reason}; expected a "
+        "model with depth='ode'. odevit distill makes one from a stack"
     )

@@ -1,4 +1,4 @@
-"""x* = step(x*): depth as the rest point that a trajectory comes to."""
+"""x* = step(x*): the rest point that a trajectory converges to, a deep equilibrium model."""
 
 from __future__ import annotations
 
@@ -20,60 +20,59 @@ from odevit.solvers.hutchinson import jacobian_size
 from odevit.solvers.implicit import NOT_CONVERGED, implicit, phantom
 from odevit.tokens import Tokens
 
-WARM_UP = 6
-"""Steps along the trajectory, to the horizon, before the search begins.
+WARM_UP_STEPS = 6
+"""Coarse steps along the trajectory, to the horizon, before the search.
 
-A field may have several rest points. The one that is meant is the one whose basin the image lies in; a few coarse steps
-of the model's own lead there, and the search then finds the bottom.
+A field may have several rest points. The one to find is the limit of the image's trajectory; these steps lead into its
+basin of attraction.
 """
-REST_SPAN = 0.5
-"""The time over which a residual is judged: in a shorter step a state moves less, wherever it is."""
-ROUNDED = 4
-"""What rounding may add to the smallest residual that was asked for, in such residuals."""
+REFERENCE_STEP = 0.5
+"""The length of the step to which `tolerance` applies: in a shorter step a state moves less, wherever it is."""
+ROUNDING_FACTOR = 4
+"""The residual of a converged sample may be this many times the smallest tolerance that the dtype allows."""
 GRADIENTS = ("implicit", "phantom", "unrolled")
-NOT_AT_REST = (
-    "Some samples of a batch did not come to rest in training: they have the gradient of steps from where they are, "
-    "not that of a rest point. Where there are many, more depth.iterations, a larger depth.jacobian or a smaller "
-    "learning rate help"
+NOT_CONVERGED_WARNING = (
+    "Some samples of a batch did not come to rest in training: they have the gradient of steps from their last state, "
+    "not that of a rest point. If there are many, use more depth.iterations, a larger depth.jacobian or a smaller "
+    "learning rate"
 )
-"""Without numbers that change: Python says the same sentence once."""
-NOT_TOLD = (
-    "This equilibrium has no leak: its rest points do not know the image but by where the search begins, and what "
-    "embeds it has no gradient. Set model.leak above 0, or depth.gradient=unrolled"
+"""Without numbers that change, so that Python shows it once."""
+NO_LEAK_WARNING = (
+    "This equilibrium has no leak: its rest points depend on the image only through the start of the search, and the "
+    "embedding has no gradient. Set model.leak above 0, or depth.gradient=unrolled"
 )
 
 
 @DEPTHS.register("equilibrium")
 class EquilibriumDepth(Depth):
-    """x* = step(x*): where the trajectory would end if it never stopped. A deep equilibrium model (Bai et al. 2019).
+    """x* = step(x*): the limit of the trajectory for long horizons. A deep equilibrium model (Bai et al. 2019).
 
-    `step` is one step of the model's own solver, with its own length: x* is what the model comes to when it is given
-    more and more of its steps. Runge-Kutta and exponential methods stand still exactly where f(x*) = 0; a splitting
-    does so a little beside it, and the distance falls with the length of the step. Another solver names another map:
-    solver="exponential_euler" gives the rest point of the equation itself, and with long steps the map of the paper,
-    x = x0 + N(x) / leak. The leak is what Bai et al. call input injection: without it x* would not know the image.
+    `step` is one step of the model's solver, of its usual length, so x* is the limit of more and more steps. The fixed
+    points of Runge-Kutta and exponential methods are those of the equation, f(x*) = 0; those of a splitting differ by
+    an amount that falls with the length of the step. Another solver is another map: solver="exponential_euler" gives
+    the rest point of the equation, and with long steps the map of the paper, x = x0 + N(x) / leak. The leak is what Bai
+    et al. call input injection: without it x* would not depend on the image.
 
-    The survey has it as an infinitely deep Transformer with shared weights, solved for its fixed point, with gradients
-    that need no way back through the iterations. Here the weights are those of an ODE: where trajectories come to rest,
-    a checkpoint answers alike with depth="ode" and depth="equilibrium", whichever it was trained with. And every sample
-    searches for itself, from a point on its own trajectory instead of zero.
+    The survey describes it as an infinitely deep Transformer with shared weights, solved for its fixed point, with
+    gradients that do not backpropagate through the iterations. Here the weights are those of an ODE: if trajectories
+    converge, a checkpoint gives the same result with depth="ode" and depth="equilibrium", whichever it was trained
+    with. Each sample has its own search, which starts on its trajectory and not at zero.
 
-    What was not found is said: `Solution.residual` has |step(x) - x| / |x| of every sample, `failure` counts those that
-    did not come to rest, which are `unsettled`, `notice` those that came near and no nearer, and the state is the best
-    one on the way. In training the unsettled have the gradient of steps from there; while others of the batch rest,
-    that is a `notice` and a warning and no failure. Learned nothing from, they would be stuck: once there are many,
-    nothing leads the field back to where rest points are.
+    `Solution.residual` is |step(x) - x| / |x| of every sample, and its state is the best one found. `unsettled` marks
+    the samples that did not converge, and `failure` counts them; `notice` counts samples that converged to less than
+    the tolerance. In training, samples that did not converge get the gradient of steps from their best state; if other
+    samples of the batch converge, they are reported in `notice` and a warning, and not as a failure. Without that
+    gradient, training could not reach weights with rest points again.
 
     Args:
-        search: how x* is found, and the implicit gradient: see `SEARCHES`.
-        tolerance: of the residual |step(x) - x| / |x|; of a step shorter than `REST_SPAN` in proportion, and raised to
-            what can be reached where the field is computed in less than single precision.
-        iterations: the most evaluations of the step that a search makes.
-        gradient: `implicit`, by the implicit function theorem, with memory for one step, or that of one step where
-            there is none; `phantom`, that of `phantom_steps` steps from x*; `unrolled`, no search in training, but
-            `iterations` plain steps.
+        search: how x* and the implicit gradient are searched for, see `SEARCHES`.
+        tolerance: of the residual |step(x) - x| / |x|; smaller in proportion for steps shorter than `REFERENCE_STEP`,
+            and larger if the field is computed in half precision.
+        iterations: the largest number of evaluations of the step in a search.
+        gradient: `implicit`, by the implicit function theorem, with the memory of one step; `phantom`, that of
+            `phantom_steps` steps from x*; `unrolled`, in training `iterations` plain steps instead of a search.
         phantom_steps, damping: k and tau in x <- (1 - tau) x + tau step(x).
-        jacobian: weight of |J|_F^2 / numel at x*, J that of the forcing, in the loss (Bai et al. 2021): it keeps rest
+        jacobian: weight of |J|_F^2 / numel at x* in the loss, J that of the forcing (Bai et al. 2021): it keeps rest
             points easy to find while weights grow.
     """
 
@@ -109,39 +108,40 @@ class EquilibriumDepth(Depth):
         self.jacobian = jacobian
 
     def resolve(self, solver: str | Solver | None, steps: int | None, horizon: float | None) -> SolverConfig:
-        """Another map to iterate, its step as long as the model's own; `steps` is the most that the search takes."""
+        """The map to iterate, with the model's length of step; `steps` is the largest number of evaluations."""
         if horizon is not None:
             refuse("an equilibrium", [f"horizon={horizon} was given, but a rest point has none; leave it out"])
-        most = self.iterations if steps is None else steps
-        return self.solver_config.replace(solver, most, most * self.solver_config.step, "uniform")
+        iterations = self.iterations if steps is None else steps
+        return self.solver_config.replace(solver, iterations, iterations * self.solver_config.step, "uniform")
 
-    # What a search does next hangs on what it has found, and the gradient that it hands on is made in a hook. A model
-    # that is compiled does this part as it is written; a field that is compiled by itself stays so.
+    # Not compiled: the search depends on values, and the implicit gradient is computed in a hook. A field that is
+    # compiled by itself stays compiled.
     @torch.compiler.disable
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        """The rest point of one step of `way`, for each sample; `way.steps` is the most that the search takes."""
-        solver_config = request.solver_config or self.resolve(None, None, None)
-        learning = torch.is_grad_enabled()
-        self._refuse(solver_config, request, learning)
-        method, to, search = solver_config.method, self._approach(solver_config), SEARCHES[self.search]
-        assert isinstance(method, FixedStepSolver)  # others are refused
+        """The rest point of each sample; `solver_config.steps` is the largest number of evaluations of the step."""
+        config = request.solver_config or self.resolve(None, None, None)
+        with_gradient = torch.is_grad_enabled()
+        training = with_gradient and self.field.training
+        self._check(config, request, training)
+        method, warm_up = config.method, self._warm_up(config)
+        assert isinstance(method, FixedStepSolver)  # see `_check`
         dynamics = self.field.dynamics(x0)  # once: dropout has one mask for the whole search
-        drawn = any(module.draws for module in self.field.modules() if isinstance(module, Branch))
+        random_masks = any(module.draws for module in self.field.modules() if isinstance(module, Branch))
 
-        def step(x: Tensor, of: Dynamics = dynamics) -> Tensor:
-            return method.step(of, x, to.horizon, solver_config.step).to(x.dtype)
+        def step(x: Tensor, equation: Dynamics = dynamics) -> Tensor:
+            return method.step(equation, x, warm_up.horizon, config.step).to(x.dtype)
 
-        def step_of(x: Tensor, samples: Tensor) -> Tensor:
+        def step_samples(x: Tensor, samples: Tensor) -> Tensor:
             if len(samples) == len(x0):
                 return step(x)
-            if not drawn:
+            if not random_masks:
                 return step(x, self.field.dynamics(x0[samples]))
-            return step(begin.index_copy(0, samples, x))[samples]  # masks belong to their samples: everybody goes along
+            return step(start.index_copy(0, samples, x))[samples]  # the masks are those of the whole batch
 
-        unrolled = learning and self.gradient == "unrolled"
-        path, most = (solver_config, 1) if unrolled else (to, solver_config.steps)
+        unrolled = with_gradient and self.gradient == "unrolled"
+        path, iterations = (config, 1) if unrolled else (warm_up, config.steps)
         with torch.set_grad_enabled(unrolled):
-            near = solve(
+            trajectory = solve(
                 dynamics,
                 x0,
                 solver=path.method,
@@ -149,39 +149,42 @@ class EquilibriumDepth(Depth):
                 t1=path.horizon,
                 checkpoint=unrolled and self.gradient_checkpointing and self.field.training,
             )
-        begin = near.state.detach()
-        asked = self.tolerance * min(1.0, solver_config.step / REST_SPAN)
-        tolerance = max(asked, smallest_residual(begin))
-        rest = search(step_of, begin, tolerance=tolerance, iterations=most)
-        # Of what was asked for, not of what rounding leaves: in half precision that would be anywhere.
-        calm = rest.residual <= max(NOT_CONVERGED * asked, ROUNDED * tolerance)
-        failure, notice = self._failure(rest, calm, solver_config, tolerance), None
-        if failure is None and not learning:
-            notice = self._notice(rest, solver_config, tolerance)
-        state, costs = rest.state, {}
-        if learning:
-            state = near.state if unrolled else self._with_gradient(step_of, rest.state, calm, solver_config, tolerance)
-            if failure and self.field.training and (rest.residual <= NOT_CONVERGED * tolerance).any():
+        start = trajectory.state.detach()
+        requested = self.tolerance * min(1.0, config.step / REFERENCE_STEP)
+        tolerance = max(requested, smallest_residual(start))
+        found = SEARCHES[self.search](step_samples, start, tolerance=tolerance, iterations=iterations)
+        # Relative to the requested tolerance: in half precision, 100 times the smallest one would accept any state.
+        converged = found.residual <= max(NOT_CONVERGED * requested, ROUNDING_FACTOR * tolerance)
+        failure, notice = self._failure(found, converged, config, tolerance), None
+        if failure is None and not with_gradient:
+            notice = self._notice(found, config, tolerance)
+        state, costs = found.state, {}
+        if unrolled:
+            state = trajectory.state
+        elif with_gradient:
+            state = self._with_gradient(step_samples, found.state, converged, config, tolerance)
+        if training:
+            if failure and (found.residual <= NOT_CONVERGED * tolerance).any():
                 failure, notice = None, failure
-                warnings.warn(NOT_AT_REST, OdeVitWarning, stacklevel=2)
-            if not unrolled and self.field.training and not dynamics.leak:
-                warnings.warn(NOT_TOLD, OdeVitWarning, stacklevel=2)
-            if self.jacobian and self.field.training:
-                size = jacobian_size(lambda x: dynamics.forcing(x, to.horizon), state)
+                warnings.warn(NOT_CONVERGED_WARNING, OdeVitWarning, stacklevel=2)
+            if not unrolled and not dynamics.leak:
+                warnings.warn(NO_LEAK_WARNING, OdeVitWarning, stacklevel=2)
+            if self.jacobian:
+                size = jacobian_size(lambda x: dynamics.forcing(x, warm_up.horizon), state)
                 costs["jacobian"] = self.jacobian * size
         cost = method.evaluations(len(dynamics.components)) + method.restart
-        evaluations = rest.evaluations * cost + near.stats.nfe
+        evaluations = found.evaluations * cost + trajectory.stats.nfe
         return Solution(
             state=state,
             time=math.inf,
-            stats=Stats(nfe=int(evaluations.max()), steps=int(rest.evaluations.max())),
+            stats=Stats(nfe=int(evaluations.max()), steps=int(found.evaluations.max())),
             costs=costs,
             evaluations=evaluations,
-            residual=rest.residual,
-            unsettled=~calm,
+            residual=found.residual,
+            unsettled=~converged,
             failure=failure,
             notice=notice,
-            solver_config=solver_config,
+            solver_config=config,
         )
 
     def describe(self) -> str:
@@ -189,81 +192,76 @@ class EquilibriumDepth(Depth):
 
     def export_problem(self, solver_config: SolverConfig) -> str | None:
         return (
-            "the search for a rest point has no fixed graph, it goes on until one is found; export the same weights as "
-            "an equation, odevit.load(folder, depth='ode')"
+            "the search for a rest point has no fixed graph, its length depends on the data; export the weights as an "
+            "ODE, odevit.load(folder, depth='ode')"
         )
 
-    def _with_gradient(
-        self, step: Map, x: Tensor, calm: Tensor, solver_config: SolverConfig, tolerance: float
-    ) -> Tensor:
-        """x*, with the gradient that was chosen."""
+    def _with_gradient(self, step: Map, x: Tensor, converged: Tensor, config: SolverConfig, tolerance: float) -> Tensor:
+        """x*, with the implicit or the phantom gradient."""
         if self.gradient == "phantom":
-            everybody = torch.arange(len(x), device=x.device)
-            return phantom(lambda x: step(x, everybody), x, steps=self.phantom_steps, damping=self.damping)
-        return implicit(
-            step, x, SEARCHES[self.search], tolerance=tolerance, iterations=solver_config.steps, converged=calm
-        )
+            samples = torch.arange(len(x), device=x.device)
+            return phantom(lambda x: step(x, samples), x, steps=self.phantom_steps, damping=self.damping)
+        search = SEARCHES[self.search]
+        return implicit(step, x, search, tolerance=tolerance, iterations=config.steps, converged=converged)
 
-    def _failure(self, rest: FixedPoint, calm: Tensor, solver_config: SolverConfig, tolerance: float) -> str | None:
-        """Who did not come to rest, as a sentence."""
-        restless = int((~calm).sum())
-        if restless == 0:
+    def _failure(self, found: FixedPoint, converged: Tensor, config: SolverConfig, tolerance: float) -> str | None:
+        """A sentence about the samples that did not converge; None if all did."""
+        count = int((~converged).sum())
+        if count == 0:
             return None
         return (
-            f"No rest point was found for {restless} of {len(calm)} samples in {solver_config.steps} evaluations: residuals "
-            f"up to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state is the one with "
-            "the smallest velocity on the way. See where they go with depth='ode' and a long horizon."
+            f"No rest point was found for {count} of {len(converged)} samples in {config.steps} evaluations: residuals "
+            f"up to {float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state has the smallest "
+            " residual. Look at their trajectories with depth='ode' and a long horizon."
         )
 
-    def _notice(self, rest: FixedPoint, solver_config: SolverConfig, tolerance: float) -> str | None:
-        """Who came near rest, but not as near as was asked for."""
-        short = int((rest.residual > tolerance).sum())
-        if short == 0:
+    def _notice(self, found: FixedPoint, config: SolverConfig, tolerance: float) -> str | None:
+        """A sentence about the samples above the tolerance; None if there are none."""
+        count = int((found.residual > tolerance).sum())
+        if count == 0:
             return None
         return (
-            f"{short} of {len(rest.residual)} samples used up {solver_config.steps} evaluations near rest: residuals up "
-            f"to {float(rest.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
+            f"{count} of {len(found.residual)} samples used up {config.steps} evaluations near rest: residuals up to "
+            f"{float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
         )
 
-    def _approach(self, solver_config: SolverConfig) -> SolverConfig:
-        """How to come near: coarsely, or, where the field knows the time, in the model's steps until it no longer does.
+    def _warm_up(self, config: SolverConfig) -> SolverConfig:
+        """The steps before the search: coarse ones, or the model's until the velocity no longer depends on time.
 
-        An equation that moves in time has to be followed on its way: only what is left of it at the end has a rest.
-        A solver that chooses its own steps has none to be coarse in, and the one of `way` makes them.
+        An equation that changes with time must be followed to the end of the change; only then does it have a rest
+        point. If the model has an adaptive solver, the solver of `config` makes these steps.
         """
-        own, since = (
-            self.solver_config if self.solver_config.is_fixed else self.solver_config.replace(solver_config.solver),
-            self.field.autonomous_from,
-        )
-        if since == 0.0:
-            return own.replace(steps=WARM_UP)
-        steps = max(own.steps, math.ceil(since / own.step - 1e-9))
+        own, start = self.solver_config, self.field.autonomous_from
+        if not own.is_fixed:
+            own = own.replace(config.solver)
+        if start == 0.0:
+            return own.replace(steps=WARM_UP_STEPS)
+        steps = max(own.steps, math.ceil(start / own.step - 1e-9))
         return own.replace(steps=steps, horizon=steps * own.step)
 
-    def _refuse(self, solver_config: SolverConfig, request: Request, learning: bool) -> None:
-        problems, since = [], self.field.autonomous_from
-        if not solver_config.is_fixed:
+    def _check(self, config: SolverConfig, request: Request, training: bool) -> None:
+        """Raise an error for calls that have no rest point or no gradient."""
+        problems, start = [], self.field.autonomous_from
+        if not config.is_fixed:
+            problems.append(f"{config.name} has no step of fixed size to iterate; pass solver=exponential_euler")
+        if start == math.inf:
             problems.append(
-                f"{solver_config.name} makes no map of one step; give solver=exponential_euler, which makes one"
+                "its field depends on time at all times (time_conditioned), so it has no rest point; use depth='ode', "
+                "or train a model without time_conditioned"
             )
-        if since == math.inf:
+        if 0.0 < start < math.inf and training and self.gradient != "unrolled":
             problems.append(
-                "its field never ceases to know the time (time_conditioned does that), and what moves for ever has no "
-                "rest point; follow it with depth='ode', or train a model without time_conditioned"
+                "the weights of this field change with time, and at the rest point only the last ones would have a "
+                "gradient; train with depth='ode', or with depth.gradient=unrolled"
             )
-        if 0.0 < since < math.inf and learning and self.field.training and self.gradient != "unrolled":
-            problems.append(
-                "the weights of this field move in time, and only the last ones are there at rest: the others would "
-                "have no gradient; train with depth='ode', or with depth.gradient=unrolled"
-            )
-        keep = SaveAt.parse(request.save)
-        if keep.steps or keep.attentions or request.penalties or request.adjoint or request.stop:
-            problems.append("save, penalties, adjoint and stop belong to a trajectory; leave them out, or depth='ode'")
+        save = SaveAt.parse(request.save)
+        if save.steps or save.attentions or request.penalties or request.adjoint or request.stop:
+            problems.append("save, penalties, adjoint and stop need a trajectory; leave them out, or pass depth='ode'")
         refuse("an equilibrium", problems)
 
 
 def smallest_residual(x: Tensor) -> float:
-    """What rounding leaves of |step(x) - x| / |x|: a search for less would go on until its evaluations are used up.
+    """The smallest |step(x) - x| / |x| that the dtype allows, with autocast that of its dtype.
 
     A quarter of the distance between two numbers near 1, since rounding errors of many numbers average out.
     """

@@ -1,4 +1,4 @@
-"""s_{n+1} = core(A [s_n; e]), e = prelude(x0), y = coda(s_r): depth as thinking again about the same image."""
+"""s_{n+1} = core(A [s_n; e]), e = prelude(x0), y = coda(s_r): recurrent depth with input injection."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from odevit.solvers.early_exit import ActiveBatch, StopState, make_stop, stop_pr
 from odevit.systems.layered import LayerRecorder, RepeatedDepth
 from odevit.tokens import Tokens
 
-START = math.sqrt(2 / 5)
-"""Standard deviation of s_0, beside states that the norms of the core keep at 1."""
+INITIAL_STD = math.sqrt(2 / 5)
+"""Standard deviation of s_0; the norms of the core keep that of later states at 1."""
 
 
 @DEPTHS.register("recurrent")
 class RecurrentDepth(RepeatedDepth):
     """e = prelude(x0);  s_{n+1} = core(A [s_n; e]), n < r;  y = coda(s_r).
 
-    Recurrent depth (Geiping et al. 2025). The image comes in anew at every step, s_0 is noise, and r is drawn: so the
-    core learns a map whose answer depends neither on where it began nor on how often it was applied, and `steps` may be
-    any number in evaluation. In training r = 1 + Poisson(tau) with log-normal tau, one r for a batch, s_0 a fresh
-    truncated normal, and only the last `backprop` steps have a gradient. In evaluation r is `steps` and s_0 = 0, the
-    mean of what training starts from: answers are reproducible, and a sample's is the same in every batch.
+    Recurrent depth (Geiping et al. 2025). The image is an input of every step, s_0 is noise, and r is random: the core
+    learns a map whose result does not depend on s_0 and r, and `steps` can be any number in evaluation. In training r =
+    1 + Poisson(tau) with log-normal tau, one r for a batch, s_0 is a new truncated normal, and only the last `backprop`
+    steps have a gradient. In evaluation r is `steps` and s_0 = 0, so that results are reproducible and do not depend on
+    the other samples of a batch.
 
     The survey: "all recurrent steps share parameters, enabling the model to scale compute depth at test-time".
 
-    Blocks are sandwiches, y = n_2(x + G(n_1 x)), x' = n_4(y + F(n_3 y)), with RMS norms for n_2 and n_4 and the field's
-    own for n_1 and n_3. What differs: E[r] is `mean`, where the paper's formula gives one more; the norm that its code
-    has before the coda is the last n_4 of the core; initial values of the blocks are those of all fields here.
+    Blocks are sandwiches, y = n_2(x + G(n_1 x)), x' = n_4(y + F(n_3 y)), with RMS norms n_2 and n_4 and the norms of
+    the field n_1 and n_3. Differences from the paper: E[r] is `mean`, where its formula gives mean + 1; the norm before
+    the coda in its code is the last n_4 of the core; blocks are initialised like all fields here.
 
-    `stop` lets samples leave when they are done, as the paper's exit criteria do: "kl", "velocity" (the latent
-    difference), "cosine", "entropy", "argmax". Each question to the head goes through the coda, which
-    `Solution.evaluations` does not count. States that are kept are s_1, ..., s_r.
+    With `stop`, each sample stops on its own, as with the paper's exit criteria: "kl", "velocity" (the latent
+    difference), "cosine", "entropy", "argmax". `Solution.evaluations` leaves out the codas that logits for a criterion
+    need. Saved states are s_1, ..., s_r.
 
     Args:
         prelude, core, coda: their numbers of blocks.
         mean: E[r] in training; `steps` unless given.
-        spread: standard deviation of log tau; 0 is a plain Poisson distribution.
+        spread: standard deviation of log tau; 0 is a Poisson distribution.
         backprop: how many of the last steps have a gradient in training.
     """
+
+    subject = "a recurrent depth"
 
     rules: ClassVar[Mapping[str, Expected]] = {
         **dict.fromkeys(("prelude", "coda"), integer(0, 64)),
@@ -92,85 +94,81 @@ class RecurrentDepth(RepeatedDepth):
         return min(MOST_STEPS, 1 + int(torch.poisson((self.mean - 1.0) * log.exp())))
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        own, stop, readout = request.solver_config, request.stop, request.readout
-        steps = self.draw() if self.training and own is None else self.repetitions(own)
+        config, stop, readout = request.solver_config, request.stop, request.readout
+        steps = self.draw() if self.training and config is None else self.repetitions(config)
         recorder = self.recorder(x0, steps, replace(request, solver_config=None, stop=None))
         criterion = None if stop is None else make_stop(stop)
-        kept = bool(recorder.chosen or recorder.keep.attentions or recorder.penalties)
         if criterion is not None:
             refuse(
                 self.subject,
-                stop_problems(criterion, recording=kept, training=self.training, has_head=readout is not None),
+                stop_problems(
+                    criterion, recording=recorder.is_recording, training=self.training, has_head=readout is not None
+                ),
             )
-        around, core = len(self.prelude) + len(self.coda), len(self.core)
+        outer, core = len(self.prelude) + len(self.coda), len(self.core)
 
-        def through(blocks: Iterable[Any], x: Tokens) -> Tokens:
+        def run_blocks(blocks: Iterable[Any], x: Tokens) -> Tokens:
             for block in blocks:
-                x = block(x, recorder, around + steps * core)
+                x = block(x, recorder, outer + steps * core)
             return x
 
         if criterion is None:
-            e = through(self.prelude, x0)
-            return recorder.solution(through(self.coda, self._repeat(steps, recorder, through, e)))
+            e = run_blocks(self.prelude, x0)
+            return recorder.solution(run_blocks(self.coda, self._iterate(steps, recorder, run_blocks, e)))
         with torch.no_grad():
-            asked = None if readout is None else lambda state: readout(through(self.coda, state))
-            e = through(self.prelude, x0)
-            active = ActiveBatch(criterion, asked, self._start(e))
-            self._repeat(steps, recorder, through, e, active)
-            taken, y = active.steps, through(self.coda, active.final)
-        most = int(taken.max())
+            state_to_logits = None if readout is None else lambda state: readout(run_blocks(self.coda, state))
+            e = run_blocks(self.prelude, x0)
+            active = ActiveBatch(criterion, state_to_logits, self._initial_state(e))
+            self._iterate(steps, recorder, run_blocks, e, active)
+            y = run_blocks(self.coda, active.final)
+        most = int(active.steps.max())
         return replace(
             recorder.solution(y),
             time=float(most),
-            stats=Stats(nfe=around + most * core, steps=most),
-            evaluations=around + taken * core,
-            stop_times=taken.float(),
+            stats=Stats(nfe=outer + most * core, steps=most),
+            evaluations=outer + active.steps * core,
+            stop_times=active.steps.float(),
         )
 
-    def _start(self, e: Tokens) -> Tokens:
+    def _initial_state(self, e: Tokens) -> Tokens:
         """s_0."""
         if not self.training:
             return torch.zeros_like(e)
-        return nn.init.trunc_normal_(torch.empty_like(e), std=START, a=-3 * START, b=3 * START)
+        return nn.init.trunc_normal_(torch.empty_like(e), std=INITIAL_STD, a=-3 * INITIAL_STD, b=3 * INITIAL_STD)
 
-    def _repeat(
-        self, steps: int, recorder: LayerRecorder, through: Through, e: Tokens, active: ActiveBatch | None = None
+    def _iterate(
+        self, steps: int, recorder: LayerRecorder, run_blocks: RunBlocks, e: Tokens, active: ActiveBatch | None = None
     ) -> Tokens:
-        """s_r, of the samples that have not left before."""
-        s, image = self._start(e), Dynamics({}, anchor=e)  # the image leaves with its sample
-        # One dropout mask for all the steps, as along any trajectory of a shared field.
+        """s_r of the samples that did not stop earlier."""
+        # As the anchor of a Dynamics, e is indexed together with the active samples.
+        s, image = self._initial_state(e), Dynamics({}, anchor=e)
+        # One dropout mask for all steps, as in every trajectory.
         core = [partial(block, dynamics=cast(Sandwich, block).field.dynamics(e)) for block in self.core]
         for n in range(1, steps + 1):
-            before, alive = s, not self.training or n > steps - self.backprop
-            with torch.set_grad_enabled(torch.is_grad_enabled() and alive):
-                mixed = self.adapter(torch.cat([s, image.anchor], dim=-1)).to(e.dtype)  # whatever autocast makes of it
-                s = recorder.record(n, through(core, mixed))
+            before, has_gradient = s, not self.training or n > steps - self.backprop
+            with torch.set_grad_enabled(torch.is_grad_enabled() and has_gradient):
+                injected = self.adapter(torch.cat([s, image.anchor], dim=-1)).to(e.dtype)  # autocast changes the dtype
+                s = recorder.record(n, run_blocks(core, injected))
             if active is not None:
                 s, image, _ = active.remove_done(n, n == steps, StopState(1.0, before, s), image, ())
                 if len(s) == 0:
                     break
         return s
 
-    @property
-    def subject(self) -> str:
-        return "a recurrent depth"
-
     def describe(self) -> str:
         prelude, core, coda = len(self.prelude), len(self.core), len(self.coda)
-        return (
-            f"{self.solver_config.steps} repetitions of a core between a prelude and a coda (blocks: {prelude}, {core}, "
-            f"{coda})"
-        )
+        blocks = f"(blocks: {prelude}, {core}, {coda})"
+        return f"{self.solver_config.steps} repetitions of a core between a prelude and a coda {blocks}"
 
 
-Through = Callable[[Iterable[Any], Tokens], Tokens]
-"""Some blocks, one after the other."""
+RunBlocks = Callable[[Iterable[Any], Tokens], Tokens]
+"""Runs blocks one after the other."""
 
 
 class Sandwich(nn.Module):
-    """x' = n_4(y + F(y)), y = n_2(x + G(x)): a block whose state is normed after every component, too.
+    """x' = n_4(y + F(y)), y = n_2(x + G(x)): a block with a norm after every component as well.
 
-    A state that goes through the same blocks again and again neither grows nor fades.
+    The norms keep the size of the state constant, however often the blocks are applied.
     """
 
     def __init__(self, field: Field) -> None:
@@ -178,9 +176,9 @@ class Sandwich(nn.Module):
         self.field = field
         self.norms = nn.ModuleList(NORMS["rms"](field.dim) for _ in cast(VectorField, field).components)
 
-    def forward(self, x: Tokens, recorder: LayerRecorder, shares: int, dynamics: Dynamics | None = None) -> Tokens:
+    def forward(self, x: Tokens, recorder: LayerRecorder, runs: int, dynamics: Dynamics | None = None) -> Tokens:
         solver_config = SolverConfig(NormedSplitting(self.norms), 1, 1.0)
-        return recorder.run_layer(self.field if dynamics is None else dynamics, x, solver_config, shares)
+        return recorder.run_layer(self.field if dynamics is None else dynamics, x, solver_config, runs)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""x_{r+1} = x_r + w (block(x_r) - x_r) for the tokens that go on: fewer of them at every turn."""
+"""x_{r+1} = x_r + w (block(x_r) - x_r) for the active tokens, fewer in every recursion: mixture of recursions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from odevit.core.base import DEFAULT, DEPTHS, Field, Request
 from odevit.core.field import VectorField
@@ -23,30 +23,32 @@ from odevit.tokens import TokenLayout, Tokens, gather_tokens
 
 @DEPTHS.register("recursions")
 class RecursionsDepth(LayeredDepth):
-    """x = first(x0);  x <- x + w (block(x) - x) for the tokens that go on, `steps` times;  y = last(x).
+    """x = first(x0);  x <- x + w (block(x) - x) for the active tokens, `steps` times;  y = last(x).
 
-    Mixture of recursions (Bae et al. 2025). The first and the last layer have weights of their own, the blocks between
-    them are shared by all recursions, and a router decides which patches go on. The others are neither computed nor
-    seen until the last layer: blocks run on the tokens that are left, in training and in inference. Where images of a
-    batch keep different numbers of them, those that keep nearly as many go together, filled up with tokens that nobody
-    sees. CLS and registers always go on, with w = 1.
+    Mixture of recursions (Bae et al. 2025). The first and the last layer have separate weights, all recursions share
+    the blocks between them, and a router selects the active patches. Inactive patches are not computed and not attended
+    to until the last layer: blocks run on the active tokens alone, in training and in inference. Images of a batch with
+    similar numbers of active patches are computed together, with masked padding. CLS and registers are always active,
+    with w = 1.
 
     The survey: a router "to dynamically decide the recursion depth for each token".
 
-    What differs: w weighs the increment, where the paper's code weighs the block with its residual and adds x again;
-    w = u, where it has 0.1 u; capacities are shares of the patches, rounded down, and one that keeps none is refused,
-    where it keeps one token; a router has no z-loss, and capacities do not warm up.
+    Differences from the paper's code: w multiplies the increment, and there the block with its residual, to which x is
+    added again; w = u, there 0.1 u; capacities are shares of the patches, rounded down, and one of zero patches is
+    refused, where the code keeps one token; there is no z-loss and no warm-up of the capacities.
 
-    `Solution.evaluations` counts layers by the share of the tokens that went through them. States that are kept are
-    those after the first layer, after every recursion, and after the last layer.
+    `Solution.evaluations` counts each layer by the share of the tokens that it computed. Saved states are those after
+    the first layer, after every recursion, and after the last layer.
 
     Args:
-        router: `expert`, recursions choose patches, or `token`, patches choose how many recursions they take.
-        blocks: how many blocks a recursion has.
-        capacities: share of the patches that goes on, for each recursion, never more than before; (R - r) / R unless
-            given. For `expert`.
-        price: weight of the router's cost; the router's own unless given.
+        router: `expert`, recursions choose patches, or `token`, patches choose their number of recursions.
+        blocks: the number of blocks in a recursion.
+        capacities: for `expert`, the share of active patches in each recursion, not increasing; (R - r) / R unless
+            given.
+        price: weight of the router's cost; the default of the router unless given.
     """
+
+    subject = "a depth of recursions"
 
     rules: ClassVar[Mapping[str, Expected]] = {
         "router": Expected(" or ".join(ROUTERS), lambda value: value in ROUTERS),
@@ -66,16 +68,15 @@ class RecursionsDepth(LayeredDepth):
         price: float | None = None,
     ) -> None:
         super().__init__(make_field, solver_config)
-        turns, kind = solver_config.steps, ROUTERS[router]
-        shares = [1 - r / turns for r in range(turns)] if capacities is None else list(capacities)
+        recursions, kind = solver_config.steps, ROUTERS[router]
+        shares = [1 - r / recursions for r in range(recursions)] if capacities is None else list(capacities)
         self.capacities = shares if kind.fixed_graph else []
-        if len(shares) != turns:
-            refuse(
-                self.subject, [f"depth_options.capacities={capacities}; expected {turns}, one for each of the steps"]
-            )
+        if len(shares) != recursions:
+            problem = f"depth_options.capacities={capacities}; expected {recursions}, one for each of the steps"
+            refuse(self.subject, [problem])
         self.first, self.last = make_field(), make_field()
         self.blocks = nn.ModuleList(make_field() for _ in range(blocks))
-        self.router = kind(self.first.dim, turns)
+        self.router = kind(self.first.dim, recursions)
         self.price = self.router.price if price is None else price
         self.fixed_graph = self.router.fixed_graph
 
@@ -87,21 +88,21 @@ class RecursionsDepth(LayeredDepth):
             return problems
         if options.get("router") == "token":
             problems.append(
-                "depth_options.capacities is for router=expert; with router=token patches choose themselves"
+                "depth_options.capacities is for router=expert; with router=token the number of patches is not fixed"
             )
         if list(capacities) != sorted(capacities, reverse=True):
             problems.append(
-                f"depth_options.capacities={list(capacities)}; expected none larger than the one before: a patch that "
-                "has left does not come back"
+                f"depth_options.capacities={list(capacities)}; expected none larger than the one before: an inactive "
+                "patch stays inactive"
             )
         return problems
 
     def set_layout(self, layout: TokenLayout) -> None:
-        self.kept(layout.num_patches)
+        self.active_counts(layout.num_patches)
         super().set_layout(layout)
 
-    def kept(self, patches: int) -> list[int]:
-        """How many of so many patches go on, for each recursion; a capacity that keeps none is refused."""
+    def active_counts(self, patches: int) -> list[int]:
+        """The number of active patches in each recursion, out of so many; a capacity of zero patches is refused."""
         counts = [math.floor(capacity * patches + 1e-6) for capacity in self.capacities]
         refuse(
             self.subject,
@@ -115,72 +116,67 @@ class RecursionsDepth(LayeredDepth):
         return counts
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
-        turns, tokens = self.solver_config.steps, x0.shape[1]
-        recorder = self.recorder(x0, turns + 2, request)
-        if recorder.keep.attentions and not self.fixed_graph:
+        recursions, tokens = self.solver_config.steps, x0.shape[1]
+        recorder = self.recorder(x0, recursions + 2, request)
+        if recorder.save.attentions and not self.fixed_graph:
             refuse(self.subject, ["attention maps were asked for, but images keep different numbers of tokens"])
-        # Whatever is no patch surrounds the patches, for every size of image.
+        # All other tokens are before or after the patches, for every image size.
         start = 0 if self.layout is None else self.layout.patches.start
         stop = tokens if self.layout is None else tokens - (len(self.layout) - self.layout.patches.stop)
-        route, layers = self.router.route(self.kept(stop - start)), 2 + turns * len(self.blocks)
-        worth, cost = torch.full_like(x0[:, 0, 0], 2.0, dtype=torch.float32), x0.new_zeros(())
-        x = recorder.record(1, recorder.run_layer(self.first, x0, shares=layers))
-        for r in range(turns):
-            turn = route(x[:, start:stop], r)
-            x, share = self._recurse(x, turn, start, stop, recorder, layers)
-            worth, cost = worth + share, cost + turn.cost
-            recorder.record(r + 2, x)
-        x = recorder.record(turns + 2, recorder.run_layer(self.last, x, shares=layers))
-        solution = recorder.solution(x, costs={"router": self.price * cost}, evaluations=worth)
-        return replace(solution, stats=Stats(nfe=layers, steps=turns + 2))
+        route, layers = self.router.route(self.active_counts(stop - start)), 2 + recursions * len(self.blocks)
+        evaluations, cost = torch.full_like(x0[:, 0, 0], 2.0, dtype=torch.float32), x0.new_zeros(())
+        x = recorder.record(1, recorder.run_layer(self.first, x0, runs=layers))
+        for r in range(recursions):
+            routing = route(x[:, start:stop], r)
+            x = recorder.record(r + 2, self._recurse(x, routing, start, stop, recorder, layers))
+            evaluations = evaluations + len(self.blocks) * (routing.counts + tokens - (stop - start)) / tokens
+            cost = cost + routing.cost
+        x = recorder.record(recursions + 2, recorder.run_layer(self.last, x, runs=layers))
+        solution = recorder.solution(x, costs={"router": self.price * cost}, evaluations=evaluations)
+        return replace(solution, stats=Stats(nfe=layers, steps=recursions + 2))
 
     def _recurse(
-        self, x: Tokens, turn: RoutingStep, start: int, stop: int, recorder: LayerRecorder, layers: int
-    ) -> tuple[Tokens, Tensor]:
-        """x after one recursion, and how much of the blocks each sample went through."""
+        self, x: Tokens, routing: RoutingStep, start: int, stop: int, recorder: LayerRecorder, layers: int
+    ) -> Tokens:
+        """x after one recursion."""
         batch, tokens, _ = x.shape
-        weights = F.pad(turn.weights, (start, tokens - stop), value=1.0).to(x.dtype).unsqueeze(-1)
-        places = torch.arange(tokens, device=x.device)
-        others = tokens - (stop - start)
-        worth = len(self.blocks) * (turn.counts + others) / tokens
+        weights = F.pad(routing.weights, (start, tokens - stop), value=1.0).to(x.dtype).unsqueeze(-1)
+        indices = torch.arange(tokens, device=x.device)
         blocks = [cast(VectorField, block) for block in self.blocks]
-        # Penalties look at every token, those that fill up a group included.
+        # Penalties would include padding.
         exact = bool(recorder.penalties) or not all(block.supports_token_mask for block in blocks)
-        who, states = [], []
-        for group in turn.groups(exact):
-            every = slice(None) if group.samples is None else group.samples
-            old, count = x[every], group.patches.shape[0]
-            around = places[:start].expand(count, -1), places[stop:].expand(count, -1)
-            going = torch.cat([around[0], group.patches + start, around[1]], dim=1)
-            if going.shape[1] == 0:
+        samples, states = [], []
+        for group in routing.groups(exact):
+            old, count = x if group.samples is None else x[group.samples], group.patches.shape[0]
+            before_patches, after_patches = (part.expand(count, -1) for part in (indices[:start], indices[stop:]))
+            active = torch.cat([before_patches, group.patches + start, after_patches], dim=1)
+            if active.shape[1] == 0:
                 continue
-            seen = None if group.seen is None else F.pad(group.seen, (start, tokens - stop), value=True)
-            before = y = gather_tokens(old, going)
-            # Penalties are means over the samples of a group; all groups together are one over the batch.
-            shares = layers if group.samples is None else layers * batch / count
+            mask = None if group.mask is None else F.pad(group.mask, (start, tokens - stop), value=True)
+            y0 = y = gather_tokens(old, active)
+            # Penalties are means over the samples of a group; weighted by its size, they give the mean over the batch.
+            runs = layers if group.samples is None else layers * batch / count
             for block in blocks:
-                y = recorder.run_layer(block.dynamics(old, going, seen), y, shares=shares)
-            change = gather_tokens(weights[every], going) * (y - before)
-            if seen is not None:
-                change = change * seen.unsqueeze(-1)
-            moved = old.scatter_add(1, going.unsqueeze(-1).expand_as(change), change)
+                y = recorder.run_layer(block.dynamics(old, active, mask), y, runs=runs)
+            group_weights = weights if group.samples is None else weights[group.samples]
+            change = gather_tokens(group_weights, active) * (y - y0)
+            if mask is not None:
+                change = change * mask.unsqueeze(-1)
+            after = old.scatter_add(1, active.unsqueeze(-1).expand_as(change), change)
             if group.samples is None:
-                return moved, worth
-            who.append(group.samples)
-            states.append(moved)
-        # Put back together at once: one by one, every group would copy the whole batch.
-        return (x.index_copy(0, torch.cat(who), torch.cat(states)) if who else x), worth
-
-    @property
-    def subject(self) -> str:
-        return "a depth of recursions"
+                return after
+            samples.append(group.samples)
+            states.append(after)
+        # One copy of the batch for all groups.
+        return x.index_copy(0, torch.cat(samples), torch.cat(states)) if samples else x
 
     def describe(self) -> str:
-        return f"{self.solver_config.steps} recursions of fewer and fewer tokens"
+        return f"{self.solver_config.steps} recursions with a decreasing number of tokens"
 
     def export_problem(self, solver_config: SolverConfig) -> str | None:
         if self.fixed_graph:
             return None
         return (
-            "patches choose how often they are computed, so that there is no fixed graph to export; router=expert has"
+            "with router=token the number of recursions of a patch depends on the image, so there is no fixed graph to "
+            "export; use router=expert"
         )

@@ -1,4 +1,4 @@
-"""score(x) -> who goes on: which patches take part in a recursion, and how much of it they take over."""
+"""score(x): which patches take part in a recursion, and with which weight."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from odevit.registry import Registry
 from odevit.tokens import Tokens
 
 ROUTERS: Registry[type[Router]] = Registry("router")
-GROUPS = 8
-"""Images go through a recursion in so many groups at most, and those without a patch in one more: an eighth of the
-patches may be computed for nothing."""
+MAX_GROUPS = 8
+"""The largest number of groups of images in a recursion, besides the group without patches. At most an eighth of the
+patches are padding."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Images that go through a recursion together.
+    """Images that are computed together in a recursion.
 
     Args:
-        samples: which of the batch; None is all of them.
-        patches: the numbers of their patches that go on [samples, k].
-        seen: which of these do [samples, k], where some images have fewer: the others fill up. None is all of them.
+        samples: their indices in the batch; None is the whole batch.
+        patches: the indices of their active patches [samples, k].
+        mask: False for padding, where an image has fewer active patches than others [samples, k]; None is no padding.
     """
 
     samples: Tensor | None
     patches: Tensor
-    seen: Tensor | None = None
+    mask: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class RoutingStep:
-    """Who takes part in a recursion, and how much the change of each patch counts.
+    """The active patches of a recursion.
 
     Args:
-        groups: makes the groups in which images go; exact, those of one group keep equally many patches.
-        counts: how many patches of every image go on [batch].
+        groups: groups(exact) makes groups of images; if exact, all images of a group have equally many active patches.
+        counts: the number of active patches of each image [batch].
         weights: w of every patch [batch, patch].
-        cost: what the router adds to the loss, before its weight.
+        cost: the loss of the router, before its weight.
     """
 
     groups: Callable[[bool], Iterable[Group]]
@@ -54,12 +54,12 @@ class RoutingStep:
 
 
 class Router(nn.Module, ABC):
-    """Scores [recursion] of every patch, a linear map of it, and what follows from them."""
+    """Scores [recursion] of every patch, a linear map of the patch, and a rule that selects active patches."""
 
     price: ClassVar[float]
-    """The weight of its cost, unless another is given."""
+    """The default weight of its cost."""
     fixed_graph: ClassVar[bool] = True
-    """Whether it is known beforehand how many tokens go on."""
+    """Whether the numbers of active patches do not depend on the data."""
 
     def __init__(self, dim: int, recursions: int) -> None:
         super().__init__()
@@ -67,32 +67,32 @@ class Router(nn.Module, ABC):
 
     @abstractmethod
     def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], RoutingStep]:
-        """(patches, number of the recursion) -> turn, for one pass; `capacities` are how many patches go on at most."""
+        """A function (patches, recursion) -> RoutingStep for a pass; `capacities` are the numbers of active patches."""
 
 
 @ROUTERS.register("expert")
 class ExpertChoice(Router):
-    """Every recursion takes the k patches with the highest u = sigmoid(v_r x), among those of the one before; w = u.
+    """Every recursion takes the k patches with the largest u = sigmoid(v_r x) that the one before took; w = u.
 
-    The cost is the cross entropy of u with having been taken, the mean over those who might have been, summed over the
-    recursions. An image is seen whole, so that inference chooses as training did.
+    The cost is the cross entropy between u and whether a patch was taken, the mean over the candidates, summed over
+    recursions. The selection is within an image, so that inference selects as training does.
     """
 
     price = 1e-3
 
     def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], RoutingStep]:
-        taken: Tensor | None = None
+        active: Tensor | None = None
 
-        def routing_step(x: Tokens, number: int) -> RoutingStep:
-            nonlocal taken
-            scores = F.linear(x, self.scores.weight[number]).float()
-            if taken is None:
-                taken = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-            candidates = scores.gather(1, taken)
-            best = candidates.topk(capacities[number], dim=1).indices.sort(dim=1).values  # as they stand in the image
+        def routing_step(x: Tokens, recursion: int) -> RoutingStep:
+            nonlocal active
+            scores = F.linear(x, self.scores.weight[recursion]).float()
+            if active is None:
+                active = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            candidates = scores.gather(1, active)
+            best = candidates.topk(capacities[recursion], dim=1).indices.sort(dim=1).values  # in the order of the image
             target = torch.zeros_like(candidates).scatter(1, best, 1.0)
-            taken = taken.gather(1, best)
-            group, counts = Group(None, taken), torch.full_like(taken[:, 0], taken.shape[1])
+            active = active.gather(1, best)
+            group, counts = Group(None, active), torch.full_like(active[:, 0], active.shape[1])
             cost = F.binary_cross_entropy_with_logits(candidates, target)
             return RoutingStep(lambda exact: [group], counts, scores.sigmoid(), cost)
 
@@ -101,9 +101,9 @@ class ExpertChoice(Router):
 
 @ROUTERS.register("token")
 class TokenChoice(Router):
-    """Every patch chooses its depth at the first recursion, argmax_i p_i, p = softmax(V x); w = 1, at its last w = p_i.
+    """The depth of a patch is argmax_i p_i, p = softmax(V x), at the first recursion; w = 1, and p_i at its last.
 
-    The cost is R sum_i f_i mean p_i, f_i the share of patches with depth i: the least, 1, where depths are used evenly.
+    The cost is R sum_i f_i mean p_i, f_i the share of patches with depth i; its minimum, 1, is an even use of depths.
     """
 
     price = 0.1
@@ -112,38 +112,38 @@ class TokenChoice(Router):
     def route(self, capacities: Sequence[int]) -> Callable[[Tokens, int], RoutingStep]:
         depth = gate = torch.empty(0)
 
-        def routing_step(x: Tokens, number: int) -> RoutingStep:
+        def routing_step(x: Tokens, recursion: int) -> RoutingStep:
             nonlocal depth, gate
             cost = x.new_zeros(())
-            if number == 0:
+            if recursion == 0:
                 p = self.scores(x).float().softmax(dim=-1)
                 gate, depth = p.max(dim=-1)
                 shares = F.one_hot(depth, p.shape[-1]).float().mean(dim=(0, 1))
                 cost = p.shape[-1] * (shares * p.mean(dim=(0, 1))).sum()
-            going = depth >= number
-            weights = torch.where(depth == number, gate, 1.0)
-            return RoutingStep(lambda exact: alike(going, exact), going.sum(dim=1), weights, cost)
+            active = depth >= recursion
+            weights = torch.where(depth == recursion, gate, 1.0)
+            return RoutingStep(lambda exact: group_by_count(active, exact), active.sum(dim=1), weights, cost)
 
         return routing_step
 
 
-def alike(going: Tensor, exact: bool = False) -> Iterable[Group]:
-    """[batch, patch] -> groups of images of which about equally many patches go on; exactly as many, if that is asked.
+def group_by_count(active: Tensor, exact: bool = False) -> Iterable[Group]:
+    """[batch, patch] -> groups of images with about, or if exact with exactly, equally many active patches.
 
-    A batch has many different numbers of patches, and a group for each would start its kernels again and again. Images
-    of which no patch goes on have a group of their own: attention that sees nothing is 0 or nan, as its kernel likes.
+    A group for each number of patches would start too many kernels. Images without active patches have a group of
+    their own: attention without keys is 0 or NaN, depending on its kernel.
     """
-    counts = going.sum(dim=1)
-    # Those that go on come first, as they stand in the image.
-    order = going.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    counts = active.sum(dim=1)
+    # Active patches first, in the order of the image.
+    order = active.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     ascending = counts.argsort(stable=True)
-    sizes: list[int] = counts[ascending].tolist()  # the one time that this waits for the device
+    sizes: list[int] = counts[ascending].tolist()  # the only place that waits for the device
     end = len(sizes)
     while end:
         largest = sizes[end - 1]
-        least = largest if exact else max(largest - going.shape[1] // GROUPS, min(largest, 1))
-        begin = bisect_left(sizes, least, hi=end)
+        smallest = largest if exact else max(largest - active.shape[1] // MAX_GROUPS, min(largest, 1))
+        begin = bisect_left(sizes, smallest, hi=end)
         samples = ascending[begin:end]
-        seen = torch.arange(largest, device=going.device) < counts[samples, None]
-        yield Group(samples, order[samples, :largest], None if sizes[begin] == largest else seen)
+        mask = torch.arange(largest, device=active.device) < counts[samples, None]
+        yield Group(samples, order[samples, :largest], None if sizes[begin] == largest else mask)
         end = begin

@@ -1,4 +1,4 @@
-"""x_{l+1} = y + F(y), y = x_l + G(x_l): depth as repetition of one block, which may relax a little every time."""
+"""x_{l+1} = y + F(y), y = x_l + G(x_l): one block, repeated, optionally with a low-rank change per repetition."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from odevit.time_varying.knots import KnottedField
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.tokens import Tokens
 
-ABLE = [name for name, kind in BLOCKS.items() if not kind.needs_own_field]
+SHAREABLE = [name for name, kind in BLOCKS.items() if not kind.needs_own_field]
 
 
 @DEPTHS.register("tied")
 class TiedDepth(ResidualDepth, RepeatedDepth):
     """x_{l+1} = y + F(y), y = x_l + G(x_l): one pre-norm block, applied `steps` times.
 
-    A Universal Transformer (Dehghani et al. 2018) without halting and without step signals; the survey: "layer-wise
-    shared parameters". With scaling="1/L" it is Euler's method, and more repetitions are a finer solution of one ODE.
+    A Universal Transformer (Dehghani et al. 2018) without halting and without timing signals; the survey: "layer-wise
+    shared parameters". With scaling="1/L" it is Euler's method, and more repetitions solve the same ODE more finely.
 
-    Relaxed, W_l = W + A_l B_l with own vectors d_l for every repetition: Relaxed Recursive Transformers (Bae et al.
-    2024: LoRA for every depth), MiniViT (Zhang et al. 2022: norms of their own; its mixing of heads is not here), and
-    with scaling="recursion" Raptor's time scale. Changes begin as nothing. A student begins with the singular values of
-    what the mean of its teacher's blocks misses: get_ode_model(vit, knots=12, blend="constant", rank=8) has the same
-    field, and student(x, depth="tied") repeats it.
+    With `rank`, W_l = W + A_l B_l and separate vectors d_l for each repetition: Relaxed Recursive Transformers (Bae et
+    al. 2024: LoRA for each depth), MiniViT (Zhang et al. 2022: separate norms; its mixing of heads is not here), and
+    with scaling="recursion" Raptor's time scale. Changes are initially 0. To initialise a student from the singular
+    values of its teacher's blocks, call get_ode_model(vit, knots=12, blend="constant", rank=8); it has the same field,
+    and student(x, depth="tied") repeats it.
 
-    Repetition l has the weights of its part of the horizon, from (l - 1) T/N to l T/N, where a field knows the time.
-    Where the field has a leak, the pull towards x0 follows each step and is as long as it.
+    In a field whose weights depend on time, repetition l has the weights at the middle of its part of the horizon, from
+    (l - 1) T/N to l T/N. A leak is applied after each step, over the length of the step.
 
     Args:
-        block, scaling, scaling_value: as for `ResidualDepth`; `macaron` needs a field of its own and is refused.
-        rank: of A_l B_l on every projection; 0 has own vectors alone (norms, biases), None changes nothing.
+        block, scaling, scaling_value: as for `ResidualDepth`; `macaron` changes the field and is refused.
+        rank: of A_l B_l on every projection; 0 changes vectors alone (norms, biases), None changes nothing.
     """
 
+    subject = "a tied depth"
     shares_field = True
     rules: ClassVar[Mapping[str, Expected]] = {
         **ResidualDepth.rules,
-        "block": Expected(f"one of {', '.join(ABLE)}", lambda v: isinstance(v, str) and v in ABLE),
+        "block": Expected(f"one of {', '.join(SHAREABLE)}", lambda v: isinstance(v, str) and v in SHAREABLE),
         "rank": integer(0, optional=True),
     }
 
@@ -66,13 +67,12 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
         self.relaxed = rank is not None
         if rank is not None:
             if not isinstance(field, VectorField):
-                problem = f"rank={rank} was given, but its weights move in time already; leave one out"
+                problem = f"rank={rank} was given, but the weights change with time already; leave one out"
                 raise ConfigError(self.subject, [problem])
-            changes = [LowRankChange(field, rank) for _ in range(solver_config.steps)]
-            still, moving = (
-                KnotSchedule.of(count, solver_config.horizon, "constant") for count in (1, solver_config.steps)
-            )
-            field = KnottedField([field], still, changes, moving)
+            steps, horizon = solver_config.steps, solver_config.horizon
+            changes = [LowRankChange(field, rank) for _ in range(steps)]
+            shared = KnotSchedule.of(1, horizon, "constant")
+            field = KnottedField([field], shared, changes, KnotSchedule.of(steps, horizon, "constant"))
         (self.field,) = self.setup_blocks([field], block, scaling, scaling_value)
 
     def forward(self, x0: Tokens, request: Request = DEFAULT) -> Solution:
@@ -84,35 +84,28 @@ class TiedDepth(ResidualDepth, RepeatedDepth):
                 f"steps={steps} was given, but it has learned factors for {self.solver_config.steps} repetitions"
             )
         refuse(self.subject, problems)
-        recorder, x, whole_way = (
-            self.recorder(x0, steps, replace(request, solver_config=None)),
-            x0,
-            self.field.dynamics(x0),
-        )
-        for number, (begin, end) in enumerate(pairwise(edges), start=1):
-            x = recorder.record(number, self.step(recorder, held(whole_way, begin, end), x, number))
+        recorder, x = self.recorder(x0, steps, replace(request, solver_config=None)), x0
+        dynamics = self.field.dynamics(x0)
+        for number, (start, end) in enumerate(pairwise(edges), start=1):
+            x = recorder.record(number, self.step(recorder, freeze_time(dynamics, start, end), x, number))
         return recorder.solution(x)
 
     @property
     def own_weights(self) -> list[str]:
-        """With the changes that it has made room for: a field of the configuration alone has none."""
+        """Including the low-rank changes, which a field made from the configuration alone does not have."""
         return [*super().own_weights, *(["field.changes"] if self.relaxed else [])]
-
-    @property
-    def subject(self) -> str:
-        return "a tied depth"
 
     def describe(self) -> str:
         relaxed = ", relaxed" if isinstance(self.field, KnottedField) else ""
-        return f"{self.solver_config.steps} repetitions of one block{relaxed}{self.manner}"
+        return f"{self.solver_config.steps} repetitions of one block{relaxed}{self.block_description}"
 
 
-def held(dynamics: Dynamics, t0: float, t1: float) -> Dynamics:
-    """The equation as it is in the middle between two times: a layer knows its number, and no time within it."""
-    here, middle = dynamics.for_step(t0, t1), (t0 + t1) / 2
+def freeze_time(dynamics: Dynamics, t0: float, t1: float) -> Dynamics:
+    """The equation with its time fixed at (t0 + t1) / 2."""
+    step, middle = dynamics.for_step(t0, t1), (t0 + t1) / 2
 
-    def part(component: Component) -> Component:
-        return lambda x, t, observer: component(x, middle, observer)
+    def fixed(component: Component) -> Component:
+        return lambda x, t, hook: component(x, middle, hook)
 
-    # A new one, and none of a kind that looks at the time of a step again.
-    return Dynamics({name: part(f) for name, f in here.components.items()}, here.anchor, here.leak)
+    # A plain Dynamics: that of a field with knots would look up its weights at the time of the step again.
+    return Dynamics({name: fixed(component) for name, component in step.components.items()}, step.anchor, step.leak)
