@@ -33,11 +33,11 @@ def trajectory_problem(depth: Depth) -> str:
     own = shortened(depth.own_weights) if depth.shares_field else ""
     if depth.shares_field and not own:
         return (
-            f"this model is {depth.describe()}: it has no ODE trajectory. Its weights are those of an ODE; use "
+            f"this model is {depth.describe()}: it has no trajectory. Its weights are those of an ODE; use "
             "odevit.load(folder, depth='ode'), or pass depth=ode to odevit eval and odevit analyze"
         )
     reason = f": it has weights beside those of its block ({own})" if own else ""
     return (
-        f"this model is {depth.describe()}: it has no ODE trajectory, because it is not one ODE{reason}; expected a "
+        f"this model is {depth.describe()}: it has no trajectory, because it is not one ODE{reason}; expected a "
         "model with depth='ode'. odevit distill makes one from a stack"
     )

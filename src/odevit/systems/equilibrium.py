@@ -211,8 +211,8 @@ class EquilibriumDepth(Depth):
             return None
         return (
             f"No rest point was found for {count} of {len(converged)} samples in {config.steps} evaluations: residuals "
-            f"up to {float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state has the smallest "
-            " residual. Look at their trajectories with depth='ode' and a long horizon."
+            f"up to {float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state has the "
+            "smallest residual. Look at their trajectories with depth='ode' and a long horizon."
         )
 
     def _notice(self, found: FixedPoint, config: SolverConfig, tolerance: float) -> str | None:
