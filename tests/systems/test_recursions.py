@@ -205,9 +205,9 @@ def test_other_sizes_of_image_keep_their_shares():
     [
         ({"capacities": [1.0, 0.05]}, "recursion 2 of 2 has the capacity 0.05 and keeps none of 16 patches"),
         ({"capacities": [1.0, 0.0]}, "expected None or several, each a number > 0 and <= 1"),
-        ({"capacities": [0.5, 0.8]}, "a patch that has left does not come back"),
+        ({"capacities": [0.5, 0.8]}, "an inactive patch stays inactive"),
         ({"capacities": [1.0]}, "expected 2, one for each of the steps"),
-        ({"capacities": [1.0, 0.5], "router": "token"}, "with router=token patches choose themselves"),
+        ({"capacities": [1.0, 0.5], "router": "token"}, "with router=token the number of patches is not fixed"),
         ({"router": "both"}, "expected expert or token"),
     ],
 )

@@ -60,8 +60,8 @@ def test_it_has_an_equation_to_analyse_or_says_why_not(model, tmp_path):
     with pytest.raises(ValueError, match="no trajectory") as refused:
         load(tmp_path).field  # noqa: B018 (what odevit analyze asks for first)
     if "odevit.load(folder, depth='ode')" not in str(refused.value):
-        assert "since it obeys no single equation" in str(refused.value)
-        why = "whose weights are not those of one field alone" if model.depth.shares_field else "they share no field"
+        assert "because it is not one ODE" in str(refused.value)
+        why = "which has weights beside those of its field" if model.depth.shares_field else "they share no field"
         with pytest.raises(ValueError, match=rf"depth='ode' was asked of .*{why}"):
             load(tmp_path, depth="ode")
         return
@@ -73,8 +73,8 @@ def test_it_has_an_equation_to_analyse_or_says_why_not(model, tmp_path):
 def test_repetitions_with_weights_of_their_own_are_no_equation(options, tmp_path):
     model = OdeViTForImageClassification(tiny_config(depth="tied", depth_options=options))
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"not those of one field alone.*only be what it was trained as"):
+    with pytest.raises(ValueError, match=r"weights beside those of its field.*use the depth it was trained with"):
         load(tmp_path, depth="ode")
-    with pytest.raises(ValueError, match=r"no single equation: it has weights beside those of its block \(") as refused:
+    with pytest.raises(ValueError, match=r"not one ODE: it has weights beside those of its block \(") as refused:
         load(tmp_path, depth="tied").field  # noqa: B018 (what odevit analyze asks for first)
     assert "odevit.load" not in str(refused.value), "which would not do it"

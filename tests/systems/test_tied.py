@@ -107,7 +107,7 @@ def test_it_can_be_repeated_more_or_less_often_where_nothing_was_learned_for_a_n
         tiny_model(depth="tied")(pixels, solver="rk4", horizon=2.0)
     with pytest.raises(ConfigError, match="are no equation; pass steps=2"):
         tiny_model(depth="tied")(pixels, solver_config=SolverConfig("rk4", 2, 1.0))
-    with pytest.raises(ConfigError, match="its weights move in time already"):
+    with pytest.raises(ConfigError, match="the weights change with time already"):
         tiny_model(depth="tied", knots=2, depth_options={"rank": 2})
 
 
@@ -124,7 +124,7 @@ def test_it_can_be_repeated_more_or_less_often_where_nothing_was_learned_for_a_n
 @pytest.mark.parametrize("depth", ["ode", "equilibrium"])
 def test_no_other_depth_drops_what_it_has_learned_beside_the_block(options, own, depth):
     model = tiny_model(depth="tied", leak=1.0, depth_options=options)
-    with pytest.raises(ValueError, match=rf"not those of one field alone \({own}\); it can only be what it was"):
+    with pytest.raises(ValueError, match=rf"weights beside those of its field \({own}\); use the depth it was"):
         model(tiny_images(), depth=depth)
     assert model(tiny_images(), depth="tied").trajectory.ok
 

@@ -103,7 +103,7 @@ def test_a_unit_that_never_halts_is_bounded_and_reported(model):
     assert (solution.evaluations == 6).all()
     tokens = 3 * len(model.layout())
     assert f"{tokens} of {tokens} tokens had not halted after 6 steps" in solution.status
-    assert "the 1.00 that were left on average. Allow more steps." in solution.status
+    assert "the weight of their last state is 1.00 on average. Allow more steps." in solution.status
     score = evaluate_batches(model, [{"pixel_values": images, "labels": torch.tensor([0, 1, 2])}])
     assert score.failure == solution.notice
     assert (score.unsettled, score.warning) == (1.0, f"{solution.notice} In all, 100.0% of the 3 images.")
