@@ -36,3 +36,4 @@ from odevit.version import __version__ as __version__
 
 register_auto_classes()
 keep_old_names(__name__)
+keep_old_names("odevit.errors")

@@ -12,7 +12,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from odevit.core.base import HOOKS
+from odevit.core.base import HOOKS, Depth
+from odevit.core.image_model import ImageModel
+from odevit.core.solution import Solution
+from odevit.core.solver_config import SolverConfig
 
 MODULES = {
     "field": "core.base core.field core.attention core.layers attention time_varying time_varying.low_rank",
@@ -20,7 +23,7 @@ MODULES = {
     "solver": "core.base core.runge_kutta core.splitting core.exponential core.solution core.solve core.solver_config"
     " solvers solvers.early_exit solvers.fixed_point solvers.implicit",
     "depth": "core.base core.ode_depth systems systems.layered systems.blocks systems.residual",
-    "model": "core.configuration_odevit core.modeling_odevit core.output core.image_model core.builder hf.export"
+    "model": "core.configuration_odevit core.modeling_odevit core.image_model core.ode_depth hf.export"
     " hf.modeling_backbone hf.presets hf.processor loading surgery.configuration_student surgery.modeling_student"
     " surgery.surgery tokens",
     "film": "explorer.film",
@@ -33,6 +36,10 @@ MODULES = {
 RENAMED = {
     "odevit.Way": "odevit.SolverConfig",
     "odevit.Save": "odevit.SaveAt",
+    "odevit.errors.whole": "odevit.errors.integer",
+    "odevit.errors.number": "odevit.errors.real",
+    "odevit.analysis.Parting": "odevit.analysis.Divergence",
+    "odevit.train.WaySampler": "odevit.train.SolverSampler",
     "odevit.data.match_names": "odevit.data.class_names.match_class_names",
     "odevit.data.named_sources": "odevit.data.source.DATA_SOURCES",
     "odevit.data.numbered_as": "odevit.data.class_names.align_classes",
@@ -51,8 +58,6 @@ CLASSES = {
     "Walk": "LayerRecorder",
     "Change": "LowRankChange",
     "Shelf": "ModelCatalog",
-    "whole": "integer",
-    "number": "real",
 }
 """Old name -> new name, in modules that have moved."""
 
@@ -69,6 +74,17 @@ STUDENT = {
     "tokens": "teacher_embed",
 }
 """Old attribute of an `OdeStudent` -> new one."""
+
+
+METHODS = {
+    (SolverConfig, "but"): "replace",
+    (SolverConfig, "times"): "stretched",
+    (SolverConfig, "numbers"): "to_dict",
+    (ImageModel, "way"): "solver_config",
+    (Depth, "way"): "solver_config",
+    (Solution, "way"): "solver_config",
+}
+"""Old attribute of a class -> new one."""
 
 
 @HOOKS.register("renamed_arguments")
@@ -106,6 +122,18 @@ def keep_old_names(package: str) -> None:
 
     # Set at run time: a type checker that sees `__getattr__` in a module accepts every name.
     vars(sys.modules[package])["__getattr__"] = look_up
+
+
+def _old_attribute(owner: type, old: str, new: str) -> property:
+    def get(instance: Any) -> Any:
+        _warn(f"{owner.__name__}.{old}", f"{owner.__name__}.{new}", stacklevel=3)
+        return getattr(instance, new)
+
+    return property(get)
+
+
+for (owner, old), new in METHODS.items():
+    setattr(owner, old, _old_attribute(owner, old, new))
 
 
 class Finder(MetaPathFinder, Loader):

@@ -43,8 +43,8 @@ def test_find_pictures_ignores_hidden_files(tmp_path):
         save_pictures(tmp_path / "pets" / name / ".thumbnails", 1, 20)
         (tmp_path / "pets" / name / "._1.png").write_text("no picture")
         (tmp_path / "pets" / name / "._captions.parquet").write_text("no table")
-    assert sum(map(len, find_source(tmp_path / "pets").parts.values())) == 24
-    assert len(find_unlabelled([tmp_path / "pets"]).parts["unlabelled"]) == 24
+    assert sum(map(len, find_source(tmp_path / "pets").splits.values())) == 24
+    assert len(find_unlabelled([tmp_path / "pets"]).splits["unlabelled"]) == 24
 
 
 def test_unlabelled_images_have_the_size_of_the_data(tmp_path):
@@ -96,7 +96,7 @@ def test_find_pictures_excludes_linked_images_of_the_data(tmp_path):
         (name / picture.name).symlink_to(picture)
         (more / f"link-{picture.name}").hardlink_to(picture)
     own = find_source(tmp_path / "data").files
-    assert [len(find_unlabelled([folder], own).parts["unlabelled"]) for folder in (pool, more)] == [4, 2]
+    assert [len(find_unlabelled([folder], own).splits["unlabelled"]) for folder in (pool, more)] == [4, 2]
 
 
 def test_unlabelled_folders_may_hold_pictures_and_tables(tmp_path):

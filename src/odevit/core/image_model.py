@@ -17,7 +17,7 @@ from odevit.tokens import Logits, Pixels, TokenLayout, Tokens
 class ImageModel(nn.Module):
     """What `predict`, `eval`, `analyze`, `explore`, `export` and the explorer need of a model.
 
-    A call gives the answer: `model(pixels).logits`. Its parts are `readout(follow(embed(pixels)).state)`. States are those of the field; `to_teacher_space` maps them to a teacher's width.
+    A call gives the answer, `model(pixels).logits`; its parts are `readout(follow(embed(pixels)).state)`.
     """
 
     config: Any
