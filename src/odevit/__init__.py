@@ -12,7 +12,6 @@ from odevit import solvers as solvers
 from odevit import systems as systems
 from odevit import time_varying as time_varying
 from odevit.core import exponential as exponential
-from odevit.core import ode_depth as ode_depth
 from odevit.core import splitting as splitting
 from odevit.core.configuration_odevit import OdeViTConfig as OdeViTConfig
 from odevit.core.field import VectorField as VectorField

@@ -145,8 +145,7 @@ class Embedding(nn.Module):
                 )
             if height % stride or width % stride:
                 raise ValueError(
-                    f"the image is {height}x{width}, but tokens are {stride} pixels wide; "
-                    f"pass sizes that {stride} divides"
+                    f"the image is {height}x{width}, but tokens are {stride} pixels wide; pass multiples of {stride}"
                 )
         return self.layout(height, width)
 

@@ -30,11 +30,11 @@ class SaveAt:
 
     @classmethod
     def parse(cls, save: SaveAt | str | Iterable[int] | None) -> SaveAt:
-        """`None`, "all", a sequence of step numbers, or a `Save`."""
+        """`None`, "all", a sequence of step numbers, or a `SaveAt`."""
         if isinstance(save, SaveAt):
             return save
         if isinstance(save, str) and save != "all":
-            raise ValueError(f"save={save!r}; expected 'all', a sequence of step numbers, or a Save(...)")
+            raise ValueError(f"save={save!r}; expected 'all', a sequence of step numbers, or a SaveAt(...)")
         return cls(save if isinstance(save, str) else tuple(() if save is None else save))
 
     def also(self, *, states: bool, attentions: bool) -> SaveAt:
@@ -72,22 +72,21 @@ class Stats:
 
 @dataclass(frozen=True)
 class Solution:
-    """x(t1), what was asked to be kept, what it cost, and whether it can be trusted.
+    """The result of a solve.
 
     Args:
         state, time: the final state and its time; after a failure, the last one reached.
-        states, times: the states asked for and their times.
-        spent: the evaluations that led to each of them; empty where steps are not fixed.
-        attentions: the attention maps, one for each evaluation, when asked for.
-        penalties: what each penalty came to: its mean over time, and its cost at the end.
-        costs: what the depth itself adds to the loss in training, weighed already, such as the price of a step.
-        notice: what to know of an answer that was reached all the same, such as tokens that were cut short.
-        failure: why an adaptive solver stopped early, or an equilibrium was not found.
-        evaluations, stop_times: per sample, where samples stopped on their own; None where all went together.
-        residual: per sample, |step(x) - x| / |x| of an equilibrium; None for what does not look for one.
-        unsettled: per sample, whether it did not come to its end by itself, not being at rest or cut short; None where
-            all go the same way.
-        way: how it was integrated; None for what has no solver, such as a stack of layers.
+        states, times: the states that were kept, and their times.
+        spent: the evaluations up to each of them; empty where steps are not fixed.
+        attentions: the attention maps, one for each evaluation, if they were kept.
+        penalties: the value of each penalty: its mean over time plus its cost at the end.
+        costs: what the depth itself adds to the loss in training, weights included.
+        notice: a remark on an answer that was reached, such as tokens that did not halt.
+        failure: why an adaptive solver stopped early, or why an equilibrium was not found.
+        evaluations, stop_times: per sample, with early exit; None otherwise.
+        residual: per sample, |step(x) - x| / |x| of an equilibrium; None for other depths.
+        unsettled: per sample, whether it has not converged or was cut short; None where that is not defined.
+        solver_config: how it was integrated; None without a solver, such as for a stack of layers.
     """
 
     state: Tensor

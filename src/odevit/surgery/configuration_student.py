@@ -51,7 +51,7 @@ class OdeStudentConfig(OdeConfig):
             class and arguments, its own configuration, its `VitSpec`, and its size.
         image_size, num_channels, image_mean, image_std: of the images it takes, filled in as well.
 
-    The other arguments of the equation are those of `EquationConfig`.
+    The other arguments of the equation are those of `OdeConfig`.
     """
 
     model_type = "odevit_student"
