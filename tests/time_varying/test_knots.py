@@ -16,7 +16,7 @@ from odevit.core.solve import solve
 from odevit.time_varying.fade import Fade
 from odevit.time_varying.hyper import HyperField
 from odevit.time_varying.knot_schedule import KnotSchedule
-from odevit.time_varying.knots import MOST_BLENDS, KnottedField
+from odevit.time_varying.knots import MAX_CACHED_BLENDS, KnottedField
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.train.runner import compile_field
 from tests.problems import slope
@@ -293,9 +293,9 @@ def test_without_gradients_blended_weights_are_made_once():
         assert len(made) == 1
         assert all(field._cache.blends[0][place] is one for place, one in made.items())
         assert field.at(0.3) not in made.values(), "what is given away may be cast and changed"
-        for n in range(3 * MOST_BLENDS):
-            field(x, T * n / (3 * MOST_BLENDS))
-        assert 1 < len(field._cache.blends[0]) <= MOST_BLENDS
+        for n in range(3 * MAX_CACHED_BLENDS):
+            field(x, T * n / (3 * MAX_CACHED_BLENDS))
+        assert 1 < len(field._cache.blends[0]) <= MAX_CACHED_BLENDS
     field(x, 0.3)
     assert not field._cache.blends[0], "with gradients every evaluation has a graph of its own"
     with torch.no_grad():

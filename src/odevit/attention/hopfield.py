@@ -1,4 +1,4 @@
-"""q' = softmax(beta q k^T) k: attention as a memory that is asked, down the gradient of an energy."""
+"""q' = softmax(beta q k^T) k: attention as the retrieval of a Hopfield network, a gradient step on an energy."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from odevit.tokens import AttentionMap, Heads, Tokens
 class HopfieldAttention(Attention):
     """G(x_i) = sum_h W_Q^hT softmax(beta q_i^h k_h^T) k_h = -dE/dx_i, beta = 1/sqrt(d) unless given.
 
-    The association of modern Hopfield networks (Ramsauer et al. 2020): keys are the stored patterns and the values too,
-    and the output goes back through W_Q^T. It is then the gradient of `energy` at stored patterns held still, with two
-    matrices instead of four. The quadratic part of the Hopfield energy is the field's leak.
+    The association of modern Hopfield networks (Ramsauer et al. 2020): keys are stored patterns and values, and the
+    output is multiplied by W_Q^T. It is the gradient of `energy` for constant stored patterns, with two matrices
+    instead of four. The quadratic part of the Hopfield energy is the field's leak.
 
-    The survey has every layer as one step of retrieval that pulls queries towards minima of an energy. Here one
-    evaluation may make several such steps, and the step is that of a flow: what the tokens move along, not what they
-    are replaced by.
+    In the survey, a layer is one retrieval step that moves queries towards minima of an energy. Here one evaluation can
+    make several retrieval steps, and the result is a velocity of the tokens, not their next value.
 
     Args:
-        updates: how often a query looks up, q <- softmax(beta q k^T) k, before it answers; `memory_energy` never rises
-            on the way. With one, the velocity is the gradient.
-        beta: the inverse temperature: small ones average all patterns, large ones find a single one.
-        flow: let the keys follow, too: adds sum_h W_K^hT P_h^T q_h, the gradient with respect to what is stored. Tokens
-            that are query and pattern at once then go down `energy(x, x)`, as in an Energy Transformer (Hoover et al.
-            2023).
+        updates: the number of retrievals q <- softmax(beta q k^T) k in an evaluation, none of which increases
+            `memory_energy`. With one, the velocity is the gradient.
+        beta: the inverse temperature: a small one averages all patterns, a large one retrieves a single one.
+        flow: adds sum_h W_K^hT P_h^T q_h, the gradient with respect to the stored patterns. Tokens that are queries and
+            patterns then move down `energy(x, x)`, as in an Energy Transformer (Hoover et al. 2023).
     """
 
     rules = {  # noqa: RUF012 (a mapping of the class)
@@ -56,7 +54,7 @@ class HopfieldAttention(Attention):
         self.q_proj = Projection(dim, dim, bias=False)
         self.k_proj = Projection(dim, dim, bias=False)
         self.updates, self.flow = updates, flow
-        self.supports_token_mask = not flow  # then keys depend on every query
+        self.supports_token_mask = not flow  # with a flow, the output of a key depends on all queries
         self.beta = self.head_dim**-0.5 if beta is None else beta
 
     def forward(
@@ -64,7 +62,7 @@ class HopfieldAttention(Attention):
     ) -> Tokens:
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x if stored is None else stored))
         for _ in range(self.updates - 1):
-            # A hook may be there for forward derivatives, which the fused kernel does not have.
+            # A hook also turns off the fused kernel, which has no forward-mode derivatives.
             q = attend(q, k, k, scale=self.beta, mask=mask, fused=self.fused and hook is None)
         if not self.flow:
             mixed = attend(q, k, k, scale=self.beta, mask=mask, hook=hook, fused=self.fused)
@@ -74,8 +72,8 @@ class HopfieldAttention(Attention):
         if hook is not None:
             hook(maps[0])
         weights = maps[0] if mask is None else maps[0] * mask
-        with_trajectory = weights.transpose(-2, -1).to(q.dtype) @ q
-        return self.merge(mixed) @ matrix_of(self.q_proj, x) + self.merge(with_trajectory) @ matrix_of(self.k_proj, x)
+        key_gradient = weights.transpose(-2, -1).to(q.dtype) @ q
+        return self.merge(mixed) @ matrix_of(self.q_proj, x) + self.merge(key_gradient) @ matrix_of(self.k_proj, x)
 
     def energy(self, x: Tokens, stored: Tokens) -> Tensor:
         """E(x) = -1/beta sum_h sum_i logsumexp_j(beta q_i^h . k_j^h), per sample."""
@@ -94,10 +92,10 @@ class HopfieldAttention(Attention):
 
 
 def memory_energy(q: Heads, k: Heads, beta: float) -> Tensor:
-    """E(q) = |q|^2 / 2 - 1/beta logsumexp_j(beta q . k_j), of every query; q <- softmax(beta q k^T) k never raises it.
+    """E(q) = |q|^2 / 2 - 1/beta logsumexp_j(beta q . k_j), for every query; q <- softmax(beta q k^T) k does not raise it.
 
-    The update is the minimum of a bound that touches E from above at q, since logsumexp is convex: the
-    concave-convex procedure.
+    The update minimises an upper bound of E that equals E at q, because logsumexp is convex (the concave-convex
+    procedure).
     """
     scores = beta * (q @ k.transpose(-2, -1))
     return q.square().sum(dim=-1) / 2 - torch.logsumexp(scores, dim=-1) / beta

@@ -18,14 +18,15 @@ from odevit.tokens import Heads, TokenLayout
 class Rotary:
     """Angles 2 pi c f_j, f_j = theta^{-4j/d}, j < d/4, for the coordinates c = y, x in [-1, 1] of a patch's centre.
 
-    As in DINOv3 (Simeoni et al. 2025): the first quarter of a head is rotated by y, the second by x, each channel
-    together with the one half a head further. Other tokens than patches are not rotated.
+    As in DINOv3 (Simeoni et al. 2025): y rotates the first quarter of a head and x the second, each channel together
+    with the one half a head further. Tokens other than patches are not rotated.
 
-    A field gets tokens and no image, so the grid of patches follows from their number: that of `layout`, or a square.
+    A field gets tokens and not the image: the grid of patches is that of `layout`, or, for another number of tokens, a
+    square.
 
     Args:
         theta: the base of the frequencies.
-        layout: of the tokens of an image of the model's own size.
+        layout: the layout of the tokens for the model's image size.
     """
 
     theta: float
@@ -41,8 +42,8 @@ class Rotary:
         ]
         coordinates = torch.stack(torch.meshgrid(*centres, indexing="ij"), dim=-1).flatten(0, 1)
         angles = (2.0 * math.pi * coordinates[:, :, None] / self.theta**exponents).flatten(1, 2).tile(2)
-        around = (0, 0, layout.patches.start, tokens - layout.patches.stop)
-        return F.pad(angles.cos(), around, value=1.0), F.pad(angles.sin(), around)
+        padding = (0, 0, layout.patches.start, tokens - layout.patches.stop)
+        return F.pad(angles.cos(), padding, value=1.0), F.pad(angles.sin(), padding)
 
     @staticmethod
     def rotate(heads: Heads, rotation: Rotation) -> Heads:

@@ -11,7 +11,7 @@ from odevit.core.layers import Projection, matrix_of
 from odevit.tokens import Tokens
 
 TAU = 10.0
-"""The temperature LipsFormer fixes."""
+"""The constant temperature of LipsFormer."""
 
 
 @ATTENTIONS.register("cosine")
@@ -29,7 +29,7 @@ class CosineAttention(DotProductAttention):
         rotation: Rotation | None = None,
     ) -> Tokens:
         q, k, v = self.projected(x, rotation)
-        # normalize is not on autocast's list and returns what it was given, so the unit length holds in q's dtype.
+        # Autocast does not change normalize: it returns unit vectors in the dtype of q.
         q, k = F.normalize(q, dim=-1, eps=1e-6), F.normalize(k, dim=-1, eps=1e-6)
         return self.o_proj(self.merge(attend(q, k, v, scale=TAU, mask=mask, hook=hook, fused=self.fused)))
 
@@ -57,7 +57,7 @@ class L2Attention(Attention):
         w_q = matrix_of(self.q_proj, x).unflatten(0, (self.heads, self.head_dim))
         w_v = matrix_of(self.v_proj, x).unflatten(0, (self.heads, self.head_dim))
         v = q @ (w_q @ w_v.transpose(-2, -1) / root)
-        # -|q_i - q_j|^2 = 2 q_i.q_j - |q_j|^2 - |q_i|^2: the last term is constant along a row and softmax drops it.
+        # -|q_i - q_j|^2 = 2 q_i.q_j - |q_j|^2 - |q_i|^2: softmax cancels the last term, which is constant in a row.
         bias = -q.square().sum(dim=-1).unsqueeze(-2) / root
         mixed = attend(q, q, v, scale=2.0 / root, bias=bias, mask=mask, hook=hook, fused=self.fused)
         return self.o_proj(self.merge(mixed))

@@ -1,4 +1,4 @@
-"""Fields whose weights change with time: knots, low-rank changes, a network of the time."""
+"""Fields whose weights change with time: knots, low-rank changes, and weights from a network of the time."""
 
 from odevit.time_varying.builder import KnotsBuilder as KnotsBuilder
 from odevit.time_varying.conditioning import TimeModulation as TimeModulation

@@ -1,4 +1,4 @@
-"""configuration -> field: one set of weights, weights blended between knots, or weights computed from the time."""
+"""configuration -> field: one set of weights, weights interpolated between knots, or weights from a network."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from odevit.tokens import TokenLayout
 
 
 class FieldBuilder(ABC):
-    """Makes one kind of field from a configuration. A new kind is a subclass with `@FIELDS.register(name)`."""
+    """Builds one kind of field from a configuration. A new kind is a subclass with `@FIELDS.register(name)`."""
 
     choices: ClassVar[Mapping[str, Collection[str]]] = {}
-    """The names that its settings may have, by setting."""
+    """Allowed names, by setting."""
     rules: ClassVar[Mapping[str, Expected]] = {}
-    """What its other settings should be."""
+    """Rules for its other settings."""
 
     @staticmethod
     @abstractmethod
@@ -38,11 +38,11 @@ class FieldBuilder(ABC):
     @staticmethod
     @abstractmethod
     def make(config: Any, layout: TokenLayout | None) -> Field:
-        """The field."""
+        """Build the field."""
 
     @staticmethod
     def problems(config: Any) -> list[str]:
-        """What is wrong with its settings together, once each is valid by itself."""
+        """What is wrong with the combination of its settings, each of which is valid."""
         return []
 
 
@@ -60,9 +60,9 @@ class AutonomousBuilder(FieldBuilder):
 
 
 def make_vector_field(config: Any, layout: TokenLayout | None = None) -> VectorField:
-    """The field of one set of weights: the whole field, or one knot of it.
+    """A field with one set of weights: the whole field, or one of its knots.
 
-    The configuration of an old student has None for settings that did not exist then.
+    The configuration of an old student has None for settings that it did not have.
     """
     if config.rope_theta and layout is None:
         raise ValueError("rotary positions depend on where the patches are; pass the layout of the tokens")
@@ -73,7 +73,7 @@ def make_vector_field(config: Any, layout: TokenLayout | None = None) -> VectorF
         attention=config.attention,
         attention_options=config.attention_options,
         norm=config.norm,
-        # A stack of different layers has no equation with a leak.
+        # Layers with different fields have no leak.
         leak=config.leak if DEPTHS[config.depth].shares_field else 0.0,
         fade=HOOKS["fade"](float(config.horizon), config.fade) if config.fade else None,
         bias=config.bias,
@@ -97,7 +97,7 @@ def make_vector_field(config: Any, layout: TokenLayout | None = None) -> VectorF
 
 @FIELDS.register("knots")
 class KnotsBuilder(FieldBuilder):
-    """Weights that are blended between knots."""
+    """Weights that are interpolated between knots."""
 
     choices: ClassVar = {"blend": BLENDS}
     rules: ClassVar = {
@@ -125,30 +125,30 @@ class KnotsBuilder(FieldBuilder):
     @staticmethod
     def problems(config: Any) -> list[str]:
         problems = []
-        moving = {"knots": 1, "vector_knots": None, "fade": 0, "time_conditioned": False}
+        constant = {"knots": 1, "vector_knots": None, "fade": 0, "time_conditioned": False}
         if not DEPTHS[config.depth].shares_field:
             problems += [
-                f"{name}={getattr(config, name)}, but depth={config.depth!r} has no time for it to matter in; leave it "
-                "out"
-                for name, none in moving.items()
-                if getattr(config, name) != none
+                f"{name}={getattr(config, name)}, but depth={config.depth!r} has no integration time; leave it out"
+                for name, default in constant.items()
+                if getattr(config, name) != default
             ]
         fixed = issubclass(SOLVERS[config.solver], FixedStepSolver)
         problems += [
             f"{name}={count}, but steps={config.steps}: some knots would be passed over; expected {name} <= steps, "
-            "take more steps or fewer knots"
+            "use more steps or fewer knots"
             for name in ("knots", "vector_knots")
             if fixed and isinstance(count := getattr(config, name), int) and count > (config.steps or count)
         ]
         network = config.weights_over_time == "network"
         if config.rank is not None and config.knots == 1 and not network:
-            problems.append(f"rank={config.rank}, but knots=1 has nothing to change; pass knots=12, say")
+            problems.append(f"rank={config.rank}, but knots=1 has no changes; pass knots=12, for example")
         if config.rank is not None and isinstance(config.vector_knots, int):
-            problems.append("rank and vector_knots: changes of a rank have their own vectors; leave vector_knots out")
+            problems.append("rank and vector_knots: low-rank changes include vectors; leave vector_knots out")
         problems += _time_problems(config)
         if config.fade and config.leak and DEPTHS[config.depth].shares_field:
             problems.append(
-                f"fade={config.fade} and leak={config.leak}: a leak rests on its own; pass leak=0 or fade=0"
+                f"fade={config.fade} and leak={config.leak}: with a leak, states converge without a fade; pass leak=0 "
+                "or fade=0"
             )
         return problems
 
@@ -173,15 +173,16 @@ class NetworkBuilder(FieldBuilder):
     def problems(config: Any) -> list[str]:
         if config.weights_over_time != "network":
             return []
-        moves = {"knots": 1, "vector_knots": None, "knot_times": None}
+        knots = {"knots": 1, "vector_knots": None, "knot_times": None}
         problems = [
-            f"weights_over_time=network and {name}={getattr(config, name)}: weights move in one way or the other; "
-            "leave one out"
-            for name, none in moves.items()
-            if getattr(config, name) != none
+            f"weights_over_time=network and {name}={getattr(config, name)}: use a network or knots; leave one out"
+            for name, default in knots.items()
+            if getattr(config, name) != default
         ]
         if not DEPTHS[config.depth].shares_field:
-            problems.append(f"weights_over_time=network, but depth={config.depth!r} has no time; leave it out")
+            problems.append(
+                f"weights_over_time=network, but depth={config.depth!r} has no integration time; leave it out"
+            )
         return problems
 
 
@@ -198,7 +199,7 @@ def knot_schedules(config: Any) -> tuple[KnotSchedule, KnotSchedule]:
 
 
 def other_knots(keys: Iterable[str], config: Any) -> str | None:
-    """The sentence for weights that are missing, or of no use, because they belong to a field with other knots."""
+    """The error for missing or unused weights, if they belong to a field with other knots; None otherwise."""
     if not any(re.search(r"\bfield\.(knots|changes)\.", key) for key in keys):
         return None
     return (
@@ -212,11 +213,11 @@ def _time_problems(config: Any) -> list[str]:
     if config.knot_times is None:
         return []
     times = list(config.knot_times)
-    rising = all(early < late for early, late in pairwise(times))
+    increasing = all(early < late for early, late in pairwise(times))
     # With one knot, they are the times of the changes of its vectors.
-    wanted = config.vector_knots if config.knots == 1 else config.knots
-    if wanted is None:
-        return [f"knot_times={times}, but knots=1 stands still; pass knots={max(2, len(times))}"]
-    if wanted != "blocks" and (len(times) != wanted or not rising):
-        return [f"knot_times={times}; expected {wanted} increasing shares of the horizon in [0, 1], one a knot"]
+    count = config.vector_knots if config.knots == 1 else config.knots
+    if count is None:
+        return [f"knot_times={times}, but knots=1 is constant in time; pass knots={max(2, len(times))}"]
+    if count != "blocks" and (len(times) != count or not increasing):
+        return [f"knot_times={times}; expected {count} increasing shares of the horizon in [0, 1], one for each knot"]
     return []

@@ -1,4 +1,4 @@
-"""n(x) (1 + s(t)) + b(t), or n(x + t e): inputs of a component that depend on the time."""
+"""n(x) (1 + s(t)) + b(t), or n(x + t e): time conditioning of a component's input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odevit.tokens import Tokens
 
 def time_features(t: float, count: int, longest: float, device: torch.device) -> Tensor:
     """[sin(w t), cos(w t)], `count` frequencies w from 2 pi down to 2 pi / longest."""
-    # Computed here and not kept as a buffer: a buffer would have to be saved and cast.
+    # Not a buffer, which would have to be saved and cast.
     exponents = torch.arange(count, device=device, dtype=torch.float32) / (count - 1)
     angles = (2.0 * math.pi * t) * longest**-exponents
     return torch.cat([angles.sin(), angles.cos()])
@@ -22,9 +22,9 @@ def time_features(t: float, count: int, longest: float, device: torch.device) ->
 
 @TIME_INPUTS.register("modulate")
 class TimeModulation(nn.Module):
-    """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c: a norm that depends on time.
+    """y (1 + s(t)) + b(t), with (s, b) = W silu(W_1 [sin(w t), cos(w t)]) + c: a norm that depends on time (adaLN).
 
-    W and c start at zero: a time-conditioned field starts as an autonomous one.
+    W and c are initially 0: the field is initially autonomous.
     """
 
     features = 32
@@ -44,12 +44,12 @@ class TimeModulation(nn.Module):
 
 @TIME_INPUTS.register("add")
 class TimeAddition(nn.Module):
-    """x + t e: the time as a direction among the channels (Zhong et al. 2022). e starts at zero."""
+    """x + t e, with a learned direction e (Zhong et al. 2022), initially 0."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.direction = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tokens, t: float) -> Tokens:
-        # A product, not `alpha=t`: torch's compiler would compile again for every value of t.
+        # A product, because `alpha=t` is compiled again for every value of t.
         return x + t * self.direction

@@ -1,4 +1,4 @@
-"""g(t) f(x, t): a velocity that falls to 0 after the horizon, so that the state stops."""
+"""g(t) f(x, t): a velocity that falls to 0 after the horizon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odevit.core.base import HOOKS, Component, Dynamics, with_term
 class Fade:
     """g(t) = 1 up to T, (1 + cos(pi (t - T) / (share T))) / 2 after it, 0 from T (1 + share) on.
 
-    A field with a fade stops after the horizon T, whatever its weights are.
+    The trajectory of a field with a fade is constant from T (1 + share) on, for any weights.
     """
 
     horizon: float
@@ -24,7 +24,7 @@ class Fade:
 
     @property
     def end(self) -> float:
-        """T (1 + share), the time from which on the velocity is 0."""
+        """T (1 + share), from which on the velocity is 0."""
         return self.horizon * (1.0 + self.share)
 
     def factor(self, t: float) -> float:
@@ -56,7 +56,7 @@ class FadingDynamics(Dynamics):
     def component(self, name: str, x: Tensor, t: float) -> Tensor:
         factor = self.fade.factor(t)
         if factor == 0.0 and self.attention_hook is None:
-            return torch.zeros_like(x)  # a hook still gets the maps of the velocity that is faded out
+            return torch.zeros_like(x)  # with a hook, maps are computed at every evaluation
         velocity = self.components[name](x, t, self.attention_hook)
         return velocity if factor == 1.0 else factor * velocity
 

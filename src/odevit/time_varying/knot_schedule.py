@@ -1,4 +1,4 @@
-"""t -> (k, w): the two knots around a time."""
+"""t -> (k, w): the position of a time between two knots."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 BLENDS = ("linear", "constant")
-Between = tuple[int, float]
-"""k and w: a share w of the way from knot k to the next one."""
+Position = tuple[int, float]
+"""(k, w): at a share w of the distance from knot k to knot k + 1."""
 
 
 @dataclass(frozen=True)
 class KnotSchedule:
-    """t -> (k, w): the knot before a time, and the share w of the way from it to the next one.
+    """t -> (k, w): the knot before a time, and the share w of the distance to the next one.
 
-    Linear weights are interpolated between knots; constant ones are those of the last knot. Before the first knot and
-    after the last one the weights are constant.
+    With `linear`, weights are interpolated between knots; with `constant`, they are those of knot k. Before the first
+    knot and after the last one they are constant.
 
     Args:
-        times: of the knots, as shares of the horizon, increasing.
+        times: the times of the knots, as shares of the horizon, increasing.
         horizon: T.
         blend: `linear` or `constant`.
     """
@@ -30,34 +30,34 @@ class KnotSchedule:
 
     @classmethod
     def of(cls, knots: int, horizon: float, blend: str, times: Sequence[float] | None = None) -> KnotSchedule:
-        """Knots at the given times, or evenly: from 0 to T, or, for pieces, at the beginning of each T / K."""
+        """Knots at the given times, or evenly spaced: from 0 to T, or, if constant, at the start of each T / K."""
         parts = max(1, knots - 1 if blend == "linear" else knots)
         return cls(tuple(n / parts for n in range(knots)) if times is None else tuple(times), horizon, blend)
 
-    def __call__(self, t: float) -> Between:
+    def __call__(self, t: float) -> Position:
         share = t / self.horizon
-        k = max(0, self.passed(t) - 1)
+        k = max(0, self.knots_until(t) - 1)
         if self.blend == "constant" or k == len(self.times) - 1 or share <= self.times[0]:
             return k, 0.0
-        # Rounded to twelve digits, so that rounding errors in the time do not move a step off a knot.
+        # Rounded to twelve digits: a time on a knot may have a rounding error.
         return k, round((share - self.times[k]) / (self.times[k + 1] - self.times[k]), 12)
 
     def __str__(self) -> str:
         count = len(self.times)
-        return f"straight through {count} knots" if self.blend == "linear" else f"in {count} pieces"
+        return f"linear between {count} knots" if self.blend == "linear" else f"in {count} constant pieces"
 
-    def passed(self, t: float) -> int:
-        """How many knots are at or before t; it differs between two times if the weights have a kink between them."""
+    def knots_until(self, t: float) -> int:
+        """The number of knots at or before t; it differs between two times if there is a kink between them."""
         return sum(time <= t / self.horizon + 1e-12 for time in self.times)
 
     @property
-    def borders(self) -> tuple[float, ...]:
-        """The times at which weights jump from a piece to the next one."""
+    def jumps(self) -> tuple[float, ...]:
+        """The times between constant pieces, at which weights jump."""
         return tuple(time * self.horizon for time in self.times[1:]) if self.blend == "constant" else ()
 
     @property
-    def held_from(self) -> float:
-        """The time of the last knot."""
+    def constant_from(self) -> float:
+        """The time of the last knot, from which on the weights are constant."""
         return self.times[-1] * self.horizon
 
     def skipped(self, edges: Sequence[float]) -> int:
@@ -65,8 +65,8 @@ class KnotSchedule:
         if self.blend != "constant":
             return 0
         t0, t1 = edges[0], edges[-1]
-        used = {self((begin + end) / 2)[0] for begin, end in pairwise(edges)}
-        # The first and the last piece that is entered, in case t0 or t1 is a border.
+        used = {self((start + end) / 2)[0] for start, end in pairwise(edges)}
+        # The first and the last piece, also if t0 or t1 is between two pieces.
         first, last = (self(t0 + (t1 - t0) * share)[0] for share in (1e-9, 1 - 1e-9))
         return abs(last - first) + 1 - len(used)
 

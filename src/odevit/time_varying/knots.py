@@ -12,33 +12,72 @@ from torch import Tensor, nn
 from odevit.core.base import Component, Dynamics, Field, with_term
 from odevit.core.field import Branch, VectorField
 from odevit.core.solution import in_transform
-from odevit.time_varying.blend_cache import BlendCache, Blends, usable
-from odevit.time_varying.flat_weights import FlatKnots, Weights, can_be_flattened, named_weights
-from odevit.time_varying.functional import functional_copy
-from odevit.time_varying.knot_schedule import Between, KnotSchedule, skipped_pieces
+from odevit.time_varying.flat_weights import FlatKnots, Weights, can_be_flattened, functional_copy, named_weights
+from odevit.time_varying.knot_schedule import KnotSchedule, Position, skipped_pieces
 from odevit.time_varying.low_rank import LowRankChange
 from odevit.tokens import Tokens
 
-MOST_BLENDS = 64
-"""How many blended fields are kept for the next call, at most."""
+MAX_CACHED_BLENDS = 64
+"""The largest number of blended fields in the cache."""
+Blends = dict[Any, VectorField]
+"""Fields with interpolated weights, by their position between knots."""
+
+
+class BlendCache:
+    """Blended fields, valid until a weight changes. It is neither copied nor saved with the field."""
+
+    def __init__(self, owner: nn.Module | None = None) -> None:
+        self.stamp = [] if owner is None else _stamp(owner)
+        # These references keep the addresses of the weights from being used again.
+        self.weights = [] if owner is None else [weight.detach() for weight in owner.parameters()]
+        self.blends: tuple[Blends, Blends] = ({}, {})
+        """Those made outside of inference mode, and those made in it."""
+
+    def is_valid(self, owner: nn.Module) -> bool:
+        return self.stamp == _stamp(owner)
+
+    def __reduce__(self) -> tuple[type[BlendCache], tuple[()]]:
+        return BlendCache, ()
+
+
+def _stamp(owner: nn.Module) -> list[Any]:
+    """The autocast state, which changes matrix products, and the address and version of every weight."""
+    stamp: list[Any] = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    modules = [owner]
+    for module in modules:  # `parameters()` would take as long as a small step
+        modules += [part for part in module._modules.values() if part is not None]
+        for weight in module._parameters.values():
+            if weight is not None:
+                stamp += [weight.data_ptr(), 0 if weight.is_inference() else weight._version]
+    return stamp
+
+
+def select_blends(cache: BlendCache | None, blends: Blends | None) -> Blends | None:
+    """Where to look up and store a blend: in the cache, or in `blends` if other calls cannot use it.
+
+    Other calls cannot use a blend with a gradient, or one made in a function transform.
+    """
+    if cache is None or torch.is_grad_enabled() or in_transform():
+        return blends
+    return cache.blends[torch.is_inference_mode_enabled()]
 
 
 class KnottedField(Field):
     """dx/dt = G(x; W(t)) + F(x; W(t)) - leak (x - x0),  W(t) = (1 - w) W_k + w W_{k+1} + changes(t).
 
-    A knot is an ordinary field. Between knots each weight is interpolated, linearly or in constant pieces. After the
-    last knot the weights are constant, so that the equation is autonomous there and may have a rest point. Dropout
-    masks are drawn once for a trajectory and shared by all knots.
+    A knot is a field with one set of weights. Between knots each weight is interpolated, linearly or in constant
+    pieces. After the last knot the weights are constant, so that the equation is autonomous and may have a rest point.
+    Dropout masks are drawn once for a trajectory and shared by all knots.
 
-    In evaluation, blended weights are kept until a weight changes. Changes that PyTorch does not count cannot be seen
-    (`weight.data.mul_(2)`, numpy, inference mode): call `eval()` after them.
+    In evaluation, interpolated weights are cached until a weight changes. Changes that PyTorch does not count
+    (`weight.data.mul_(2)`, numpy, inference mode) are not noticed: call `eval()` after them.
 
     Args:
         knots: K fields of one shape.
-        knot_schedule: the times of the knots and how weights are blended between them. With constant pieces, a step
-            uses the piece in which its middle lies.
-        changes: what is added to the knots' weights: low-rank changes of one shared weight, or vectors with more knots
-            than the matrices have.
+        knot_schedule: the times of the knots, and the interpolation. With constant pieces, a step uses the piece that
+            contains its middle.
+        changes: are added to the weights of the knots: low-rank changes of one shared weight, or vectors with more
+            knots than the matrices have.
         change_schedule: the schedule of the changes.
     """
 
@@ -58,11 +97,12 @@ class KnottedField(Field):
         first = self._knot(0)
         self.dim = first.dim
         self.leak, self.fade = first.leak, first.fade
-        self.autonomous_from = max(first.autonomous_from, self.knot_schedule.held_from, self.change_schedule.held_from)
+        constant_from = max(schedule.constant_from for schedule in self.schedules)
+        self.autonomous_from = max(first.autonomous_from, constant_from)
         self._cache = BlendCache()
 
     def tie_knots(self) -> None:
-        """Give all knots the weights of the first: an autonomous field."""
+        """Copy the weights of the first knot to all others, which makes the field autonomous."""
         for knot in self.knots[1:]:
             knot.load_state_dict(self.knots[0].state_dict())
 
@@ -74,18 +114,18 @@ class KnottedField(Field):
         cache, flat = self._current_cache(), self._flat_knots()
 
         def components_for(middle: float | None) -> dict[str, Component]:
-            # A step may use again what it blended. Blends with a gradient are not kept longer: a step that is computed
-            # again in the backward pass has to blend what it blended the first time.
+            # The stages of a step share their blends. With gradients, blends are not kept longer: a checkpointed step
+            # must make the same blends again in the backward pass.
             blends: Blends | None = None if middle is None else {}
 
-            def part(name: str) -> Component:
+            def component_of(name: str) -> Component:
                 def component(x: Tensor, t: float, hook: Any) -> Tensor:
-                    branch = self._blended(t, usable(cache, blends), middle, flat).components[name]
+                    branch = self._blended(t, select_blends(cache, blends), middle, flat).components[name]
                     return cast(Branch, branch)(x, t, hook, *masks[name])
 
                 return component
 
-            return {name: part(name) for name in masks}
+            return {name: component_of(name) for name in masks}
 
         dynamics = KnottedDynamics(
             components_for(None), x0, self.leak, components_for=components_for, schedules=self.schedules
@@ -93,11 +133,11 @@ class KnottedField(Field):
         return dynamics if self.fade is None else self.fade(dynamics)
 
     def describe(self) -> str:
-        moving = [f"W(t) {self.knot_schedule}"] if len(self.knots) > 1 else []
+        parts = [f"W(t) {self.knot_schedule}"] if len(self.knots) > 1 else []
         if self.changes:
-            moving.append(f"its {cast(LowRankChange, self.changes[0]).describe()} {self.change_schedule}")
-        held = max(schedule.held_from for schedule in self.schedules)
-        return ", ".join([self._knot(0).describe("x; W(t)"), *moving, f"held from t = {held:g} on"])
+            parts.append(f"its {cast(LowRankChange, self.changes[0]).describe()} {self.change_schedule}")
+        constant_from = max(schedule.constant_from for schedule in self.schedules)
+        return ", ".join([self._knot(0).describe("x; W(t)"), *parts, f"constant from t = {constant_from:g} on"])
 
     def grid_problems(self, edges: Sequence[float]) -> list[str]:
         return skipped_pieces(self.schedules, edges)
@@ -106,12 +146,12 @@ class KnottedField(Field):
         self._cache = BlendCache()
 
     def train(self, mode: bool = True) -> KnottedField:
-        self.clear_cache()  # a CUDA graph changes weights without a trace, but a training always calls this
+        self.clear_cache()  # a CUDA graph does not count its changes of weights
         return super().train(mode)
 
     @property
     def schedules(self) -> tuple[KnotSchedule, KnotSchedule]:
-        """Of the knots and of the changes."""
+        """The schedules of the knots and of the changes."""
         return self.knot_schedule, self.change_schedule
 
     def _knot(self, k: int) -> VectorField:
@@ -131,50 +171,50 @@ class KnottedField(Field):
         if field is None:
             field = functional_copy(self._knot(knot[0]), (flat or self._weights)(knot, change))
             if blends is not None:
-                if len(blends) >= MOST_BLENDS:
+                if len(blends) >= MAX_CACHED_BLENDS:
                     blends.clear()
                 blends[key] = field
         return field
 
-    def _weights(self, knot: Between, change: Between) -> dict[str, Tensor]:
-        weights = _between([named_weights(field) for field in self.knots[knot[0] :][:2]], knot[1])
+    def _weights(self, knot: Position, change: Position) -> dict[str, Tensor]:
+        weights = _interpolate([named_weights(field) for field in self.knots[knot[0] :][:2]], knot[1])
         if self.changes:
             pair = [cast(LowRankChange, part).weights(weights) for part in self.changes[change[0] :][:2]]
-            for name, added in _between(pair, change[1]).items():
-                weights[name] = weights[name] + added.view_as(weights[name])
+            for name, change_of_weight in _interpolate(pair, change[1]).items():
+                weights[name] = weights[name] + change_of_weight.view_as(weights[name])
         return weights
 
     def _flat_knots(self) -> FlatKnots | None:
-        """The weights as vectors, for a trajectory with gradients to them; without gradients the cache is used."""
+        """The weights as vectors, if they have gradients; without gradients the cache is used."""
         weights = list(self.parameters())
-        wanted = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
-        if not wanted or self._is_piecewise or torch.compiler.is_compiling() or not can_be_flattened(weights):
+        with_gradient = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
+        if not with_gradient or self._is_piecewise or torch.compiler.is_compiling() or not can_be_flattened(weights):
             return None
         knots = [named_weights(knot) for knot in self.knots]
         return FlatKnots(knots, [cast(LowRankChange, change).weights(knots[0]) for change in self.changes])
 
     @property
     def _is_piecewise(self) -> bool:
-        """Whether the weights are those of a knot at all times, so that nothing is blended."""
+        """Whether the weights are those of a knot at all times, without interpolation."""
         return self.knot_schedule.blend == "constant" and not self.changes
 
     def _current_cache(self) -> BlendCache | None:
-        """The cache for this call; None where blends must not be kept."""
+        """The cache for this call; None if blends must not be cached."""
         if self._is_piecewise or self.training or torch.compiler.is_compiling() or in_transform():
             return None
         if torch.is_grad_enabled():
-            # A caller that asks for gradients may change the weights, and a fused optimiser does so without a trace.
+            # Weights with gradients may change, and the changes of a fused optimiser are not counted.
             if any(weight.requires_grad for weight in self.parameters()):
                 self._cache = BlendCache()
             return None
-        if not self._cache.fits(self):
-            self._cache = BlendCache(self)  # in one assignment: another thread sees the old cache or the new one
+        if not self._cache.is_valid(self):
+            self._cache = BlendCache(self)  # one assignment, for other threads
         return self._cache
 
 
 @dataclass(frozen=True)
 class KnottedDynamics(Dynamics):
-    """The equation of a field whose weights change; `components_for` makes its terms for a step with a given middle."""
+    """The equation of a field with knots; components_for(middle) makes the components for a step with that middle."""
 
     _: KW_ONLY
     components_for: Callable[[float | None], Mapping[str, Component]]
@@ -192,15 +232,15 @@ class KnottedDynamics(Dynamics):
         )
 
     def has_kink(self, t0: float, t1: float) -> bool:
-        return any(schedule.passed(t0) != schedule.passed(t1) for schedule in self.schedules)
+        return any(schedule.knots_until(t0) != schedule.knots_until(t1) for schedule in self.schedules)
 
     def discontinuities(self, t0: float, t1: float) -> tuple[float, ...]:
         first, last = min(t0, t1), max(t0, t1)
-        return tuple({time for schedule in self.schedules for time in schedule.borders if first < time < last})
+        return tuple({time for schedule in self.schedules for time in schedule.jumps if first < time < last})
 
 
-def _between(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:
-    """(1 - w) of the first and w of the second. Between equals lerp gives the same to the last bit."""
+def _interpolate(pair: Sequence[Weights], w: float) -> dict[str, Tensor]:
+    """(1 - w) W_1 + w W_2; for equal weights lerp is exact."""
     if w == 0.0:
         return dict(pair[0])
     first, second = pair

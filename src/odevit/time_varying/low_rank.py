@@ -1,4 +1,4 @@
-"""W <- W + A B, v <- v + d: a change of weights that all knots share."""
+"""W <- W + A B, v <- v + d: a low-rank change of shared weights."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from odevit.time_varying.flat_weights import Weights, named_weights
 
 
 class LowRankChange(nn.Module):
-    """W <- W + A B, v <- v + d: what one knot adds to shared weights. It starts at 0.
+    """W <- W + A B, v <- v + d: the change of shared weights at one knot, initially 0.
 
     Args:
-        field: whose weights are changed.
+        field: the field whose weights are changed.
         rank: of A B, the change of a matrix; 0 changes the vectors only, None makes the change of a matrix full.
     """
 
@@ -38,7 +38,7 @@ class LowRankChange(nn.Module):
         return {0: "norms and biases", None: "changes"}.get(self.rank, f"changes of rank {self.rank}")
 
     def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """What is added to the weights, by their names in the field, without those that do not change."""
+        """The changes by the names of the weights in the field, without weights that do not change."""
         own = self._parameters
         changes: dict[str, Tensor] = {}
         for name in names:
@@ -50,7 +50,7 @@ class LowRankChange(nn.Module):
 
     @torch.no_grad()
     def approximate(self, wanted: Weights) -> None:
-        """Set this change to the nearest one of its rank to `wanted`, by the singular values of each matrix."""
+        """Set this change to the best approximation of `wanted` with its rank, by a truncated SVD of each matrix."""
         own = self._parameters
         for name, value in wanted.items():
             if (vector := own.get(_key(name))) is not None:
