@@ -92,7 +92,7 @@ class HopfieldAttention(Attention):
 
 
 def memory_energy(q: Heads, k: Heads, beta: float) -> Tensor:
-    """E(q) = |q|^2 / 2 - 1/beta logsumexp_j(beta q . k_j), for every query; q <- softmax(beta q k^T) k does not raise it.
+    """E(q) = |q|^2 / 2 - 1/beta logsumexp_j(beta q . k_j), of queries; q <- softmax(beta q k^T) k does not raise it.
 
     The update minimises an upper bound of E that equals E at q, because logsumexp is convex (the concave-convex
     procedure).
