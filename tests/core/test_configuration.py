@@ -55,11 +55,11 @@ def test_all_problems_are_reported_together():
         ),
         ({"knots": 2, "knot_times": [0.0, 1.5]}, r"knot_times=.*each a number >= 0 and <= 1"),
         ({"knots": 2, "knot_times": [0.0]}, r"knot_times=\[0.0\]; expected 2 increasing shares"),
-        ({"rank": 4}, r"rank=4, but knots=1 has nothing to change; pass knots=12"),
+        ({"rank": 4}, r"rank=4, but knots=1 has no changes; pass knots=12"),
         ({"rank": 4, "knots": 2, "vector_knots": 2}, r"leave vector_knots out"),
-        ({"fade": 0.1}, r"fade=0.1 and leak=1.0: a leak rests on its own; pass leak=0 or fade=0"),
+        ({"fade": 0.1}, r"fade=0.1 and leak=1.0: with a leak, states converge without a fade; pass leak=0"),
         ({"fade": -0.1, "leak": 0.0}, r"fade=-0.1; expected a number >= 0"),
-        ({"knots": 2, "depth": "stacked"}, r"knots=2, but depth='stacked' has no time for it to matter in"),
+        ({"knots": 2, "depth": "stacked"}, r"knots=2, but depth='stacked' has no integration time; leave it out"),
     ],
 )
 def test_each_problem_says_what_was_given_and_what_to_do(settings, message):

@@ -94,7 +94,7 @@ def test_quantised_weights_stand_still_or_jump():
 
     with torch.no_grad():
         for settings in ({"knots": 2}, {"knots": 3, "rank": 2}):
-            with pytest.raises(ValueError, match="are packed and cannot be blended; quantise a field with knots=1"):
+            with pytest.raises(ValueError, match="are packed and cannot be interpolated; quantise a  with knots=1"):
                 quantised(**settings)[0](images)
         found, model = (each(images).logits for each in quantised(knots=3, blend="constant"))
         assert (found - model).abs().max() < 0.1 * model.abs().max()

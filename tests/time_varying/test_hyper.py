@@ -68,7 +68,7 @@ def test_a_model_with_a_network_of_time_is_saved_and_loaded(tmp_path):
 def test_two_ways_for_weights_to_move_are_refused_together():
     with pytest.raises(ConfigError, match=r"weights_over_time=network and knots=3"):
         tiny_model(weights_over_time="network", knots=3)
-    with pytest.raises(ConfigError, match="has no time"):
+    with pytest.raises(ConfigError, match="has no integration time"):
         tiny_model(weights_over_time="network", depth="stacked")
 
 
