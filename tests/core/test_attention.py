@@ -1,4 +1,4 @@
-"""Each attention is its formula, written out the slow way."""
+"""Each attention equals its formula, written out head by head."""
 
 import math
 
@@ -30,7 +30,7 @@ def by_hand(attention, x, scores_and_values):
     return torch.cat(heads, -1)
 
 
-def test_dot_product(x):
+def test_dot_product_attention_equals_its_formula(x):
     attention = DotProductAttention(DIM, HEADS).double()
 
     def formula(h):
@@ -41,7 +41,7 @@ def test_dot_product(x):
     torch.testing.assert_close(attention(x), expected)
 
 
-def test_cosine_scores_are_cosines_times_ten(x):
+def test_cosine_attention_equals_its_formula(x):
     attention = CosineAttention(DIM, HEADS).double()
 
     def formula(h):
@@ -51,7 +51,7 @@ def test_cosine_scores_are_cosines_times_ten(x):
     torch.testing.assert_close(attention(x), by_hand(attention, x, formula) @ attention.o_proj.weight.T)
 
 
-def test_l2_scores_are_distances_and_values_pass_through_w_q(x):
+def test_l2_attention_equals_its_formula(x):
     attention = L2Attention(DIM, HEADS).double()
 
     def formula(h):
@@ -89,7 +89,7 @@ def test_l2_attention_stays_within_its_lipschitz_bound():
 
 
 def test_dot_product_attention_is_not_lipschitz():
-    """The same measurement on dot-product attention grows without limit: the bound above is not idle."""
+    """The Jacobian of dot-product attention is unbounded: the bound above is not trivial."""
     attention = DotProductAttention(DIM, HEADS).double()
     x = torch.randn(1, 6, DIM, dtype=torch.float64)
     x[0, 0] = 0  # a token with a flat row of attention is where the Jacobian grows with |x|^2
@@ -102,7 +102,7 @@ def test_dot_product_attention_is_not_lipschitz():
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_rows_of_every_map_sum_to_one_and_watching_changes_nothing(name):
+def test_attention_maps_sum_to_one_and_a_hook_changes_no_output(name):
     attention = ATTENTIONS[name](DIM, HEADS).double()
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     maps = []
@@ -114,7 +114,7 @@ def test_rows_of_every_map_sum_to_one_and_watching_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_does_not_care_about_the_order_of_tokens(name):
+def test_attention_is_equivariant_to_permutations_of_tokens(name):
     attention = ATTENTIONS[name](DIM, HEADS).double()
     x, order = torch.randn(2, 7, DIM, dtype=torch.float64), torch.randperm(7)
     torch.testing.assert_close(attention(x)[:, order], attention(x[:, order]))

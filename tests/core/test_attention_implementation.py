@@ -1,4 +1,4 @@
-"""attn_implementation="eager" is attention written out: the same numbers, and derivatives of every order."""
+"""attn_implementation="eager": the same numbers as sdpa, and derivatives of every order."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def fused_calls(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", sorted(ATTENTIONS))
-def test_eager_is_fused_attention_written_out(kind, fused_calls):
+def test_eager_attention_equals_sdpa_and_has_second_and_forward_derivatives(kind, fused_calls):
     model, images = tiny_model(attention=kind).double(), tiny_images().double()
     expected = model(images).logits
     assert len(fused_calls) == 2
@@ -41,7 +41,7 @@ def test_eager_is_fused_attention_written_out(kind, fused_calls):
     assert second.abs().sum() > 0
 
 
-def test_it_is_respected_from_the_start_and_after_a_reload(tmp_path, fused_calls):
+def test_attn_implementation_is_used_by_new_and_loaded_models(tmp_path, fused_calls):
     tiny_model().save_pretrained(tmp_path)
     loaded = OdeViTForImageClassification.from_pretrained(tmp_path, attn_implementation="eager")
     made = OdeViTForImageClassification(tiny_config(attn_implementation="eager")).eval()
@@ -49,7 +49,7 @@ def test_it_is_respected_from_the_start_and_after_a_reload(tmp_path, fused_calls
     student.set_attn_implementation("eager")
     knotted = tiny_model(knots=2)
     with torch.no_grad():
-        knotted(tiny_images())  # keeps fields between its knots
+        knotted(tiny_images())  # fills the cache of blends
         fused_calls.clear()
         knotted.set_attn_implementation("eager")
         for model in (loaded, made, student, knotted):

@@ -1,4 +1,4 @@
-"""Compiled code is compiled once for what it does, not once for everyone who watches."""
+"""torch.compile: attention hooks, penalties and other horizons cause no recompilation."""
 
 import torch
 from torch._dynamo.testing import CompileCounter
@@ -10,11 +10,11 @@ from tests.tiny import tiny_images, tiny_model
 LABELS = torch.tensor([0, 1, 2])
 
 
-def test_a_compiled_field_can_be_watched_again_and_again():
+def test_compiled_field_with_attention_hooks_is_not_recompiled():
     model, images, counter = tiny_model(steps=4), tiny_images(), CompileCounter()
     expected = model(images, output_attentions=True)
     compile_field(model, backend=counter)
-    for _ in range(3):  # four steps each, and every call with an observer of its own
+    for _ in range(3):  # four steps each, every call with a new hook
         output = model(images, output_attentions=True)
     torch.testing.assert_close(output.attentions, expected.attentions)
     torch.testing.assert_close(output.logits, expected.logits)
@@ -23,7 +23,7 @@ def test_a_compiled_field_can_be_watched_again_and_again():
         model(images, output_attentions=True)
 
 
-def test_training_with_a_penalty_on_attention_stays_compiled():
+def test_training_with_attention_penalty_is_not_recompiled():
     model, images, counter = tiny_model(steps=12).train(), tiny_images(), CompileCounter()
     compile_field(model, backend=counter)
 
@@ -38,10 +38,10 @@ def test_training_with_a_penalty_on_attention_stays_compiled():
         for _ in range(2):
             step(jasmin=JaSMin())
             step()
-    assert counter.frame_count == compiled == 4, "attention and MLP, watched and not"
+    assert counter.frame_count == compiled == 4, "attention and MLP, with and without hook"
 
 
-def test_a_whole_model_compiles_into_one_graph_and_gives_its_trajectory():
+def test_compile_fullgraph_of_a_model_gives_logits_and_trajectory():
     model, images, counter = tiny_model(), tiny_images(), CompileCounter()
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     for options in ({}, {"output_attentions": True}):
@@ -52,8 +52,8 @@ def test_a_whole_model_compiles_into_one_graph_and_gives_its_trajectory():
     assert counter.frame_count == 2
 
 
-def test_a_compiled_model_goes_to_other_horizons():
-    """The second horizon that torch.compile sees is a number that may vary, no longer a constant."""
+def test_compiled_model_accepts_another_horizon():
+    """torch.compile makes the horizon symbolic at its second value."""
     model, images = tiny_model(solver="exponential_euler", steps=2, horizon=2.0, leak=0.5), tiny_images()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     for horizon in (2.0, 3.0):
@@ -61,7 +61,7 @@ def test_a_compiled_model_goes_to_other_horizons():
         torch.testing.assert_close(output.logits, expected.logits)
 
 
-def test_a_second_model_with_another_horizon_compiles_too():
+def test_models_with_different_horizons_compile_in_one_process():
     images = tiny_images()
     for horizon in (2.0, 3.0, 4.5):
         model = tiny_model(steps=2, horizon=horizon)

@@ -1,4 +1,4 @@
-"""A configuration says everything that is wrong with it, at once."""
+"""A configuration reports all its problems in one error."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from odevit.errors import ConfigError
 from tests.tiny import tiny_config
 
 
-def test_all_problems_are_reported_together():
+def test_config_error_lists_all_problems():
     with pytest.raises(ConfigError) as caught:
         tiny_config(solver="eulr", attention="dott", norm="centre", depth="odd", steps=0, horizon=-1, leak=-0.1)
     problems = caught.value.problems
@@ -62,16 +62,16 @@ def test_all_problems_are_reported_together():
         ({"knots": 2, "depth": "stacked"}, r"knots=2, but depth='stacked' has no integration time; leave it out"),
     ],
 )
-def test_each_problem_says_what_was_given_and_what_to_do(settings, message):
+def test_config_error_names_given_and_expected_values(settings, message):
     with pytest.raises(ValueError, match=message):
         tiny_config(**settings)
 
 
-def test_unknown_presets_list_the_known_ones():
+def test_unknown_preset_error_lists_presets():
     with pytest.raises(ValueError, match=r"unknown preset 'paper-cifar'; known: .*paper-cifar10"):
         OdeViTConfig.preset("paper-cifar")
 
 
-def test_the_config_of_another_architecture_is_refused():
+def test_config_of_another_architecture_is_refused():
     with pytest.raises(ValueError, match=r"architecture 'vit', expected 'odevit'"):
         OdeViTConfig.from_dict({"model_type": "vit", "hidden_size": 32})

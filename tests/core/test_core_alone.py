@@ -1,4 +1,4 @@
-"""The core is read alone: model(x) stays in it, it imports nothing else of the library, and it stays small."""
+"""model(x) runs in the core, which imports no other folder and stays small."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""An integration that failed is never handed out as if it were an answer."""
+"""A failed integration warns in evaluation and raises in training."""
 
 import warnings
 
@@ -11,12 +11,12 @@ from odevit.errors import ConfigError, IntegrationError, IntegrationWarning
 from odevit.solvers.adaptive import Tsit5
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
-GIVES_UP = {"solver_config": SolverConfig(Tsit5(max_steps=1), 1, 5.0)}
+MAX_STEPS_1 = {"solver_config": SolverConfig(Tsit5(max_steps=1), 1, 5.0)}
 LABELS = torch.tensor([0, 1, 2])
 
 
 def exploding():
-    """Finite weights, an infinite state: without a leak nothing holds it."""
+    """Finite weights and an infinite state."""
     model = tiny_model(leak=0.0, residual_scale=1.0)
     with torch.no_grad():
         for branch in model.depth.field.components.values():
@@ -31,13 +31,13 @@ def student():
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
-        (tiny_model, GIVES_UP, "after max_steps = 1"),
-        (lambda: student().eval(), GIVES_UP, "after max_steps = 1"),
+        (tiny_model, MAX_STEPS_1, "after max_steps = 1"),
+        (lambda: student().eval(), MAX_STEPS_1, "after max_steps = 1"),
         (exploding, {}, "is not finite"),
         (lambda: tiny_model(leak=0.0), {"depth": "equilibrium", "steps": 2}, "No rest point"),
     ],
 )
-def test_one_warning_in_evaluation_or_an_error_if_asked(make, options, words):
+def test_failed_integration_warns_once_in_evaluation_and_raises_if_asked(make, options, words):
     model, images = make(), tiny_images()
     with pytest.warns(IntegrationWarning, match=words) as caught:
         output = model(images, **options)
@@ -53,8 +53,8 @@ def test_one_warning_in_evaluation_or_an_error_if_asked(make, options, words):
         model(images, on_failure="ignore", **options)
 
 
-def test_an_error_in_training():
-    for model, options in ((tiny_model(), GIVES_UP), (exploding(), {}), (student(), GIVES_UP)):
+def test_failed_integration_raises_in_training():
+    for model, options in ((tiny_model(), MAX_STEPS_1), (exploding(), {}), (student(), MAX_STEPS_1)):
         with pytest.raises(IntegrationError, match="lower the learning rate"):
             model.train()(tiny_images(), labels=LABELS, **options)
     with pytest.warns(IntegrationWarning):
@@ -62,7 +62,7 @@ def test_an_error_in_training():
 
 
 @pytest.mark.parametrize("make", [tiny_model, lambda: tiny_model().train(), lambda: student().eval(), student])
-def test_an_integration_that_reaches_its_end_gives_no_warning_and_no_error(make, recwarn):
+def test_successful_integration_gives_no_warning_and_no_error(make, recwarn):
     model = make()
     solution = model(tiny_images(), labels=LABELS).trajectory
     assert not [each for each in recwarn if issubclass(each.category, IntegrationWarning)]
@@ -76,7 +76,7 @@ def test_an_integration_that_reaches_its_end_gives_no_warning_and_no_error(make,
         model(tiny_images(), labels=LABELS, on_failure="raise")
 
 
-def test_on_failure_is_saved_and_misspelling_it_is_an_error(tmp_path):
+def test_on_failure_is_saved_and_unknown_values_are_refused(tmp_path):
     tiny_model(on_failure="raise").save_pretrained(tmp_path)
     assert OdeViTForImageClassification.from_pretrained(tmp_path).config.on_failure == "raise"
     with pytest.raises(ConfigError, match="on_failure='rise'; expected one of raise, warn, ignore"):
@@ -85,8 +85,8 @@ def test_on_failure_is_saved_and_misspelling_it_is_an_error(tmp_path):
         tiny_model()(tiny_images(), on_failure="rise")
 
 
-def test_nobody_looks_where_looking_breaks_a_graph():
-    """A compiled graph is whole, and within vmap there are no numbers to look at."""
+def test_failure_check_is_skipped_in_compile_export_and_vmap():
+    """A fullgraph compilation has no graph break, and tensors in vmap have no values."""
     model, images = exploding(), tiny_images()
     with warnings.catch_warnings():
         warnings.simplefilter("error", IntegrationWarning)
@@ -95,8 +95,8 @@ def test_nobody_looks_where_looking_breaks_a_graph():
         torch.vmap(lambda image: model(image[None]).logits[0])(images)
 
 
-def test_a_half_precision_model_integrates_adaptively():
-    """Its error in tolerances used to overflow: a thousand steps of length NaN, and x(0) for an answer."""
+def test_half_precision_model_runs_with_adaptive_solver():
+    """The error in units of the tolerance must not overflow in half precision."""
     model, images = tiny_model(horizon=6.0, solver="tsit5"), tiny_images()
     expected = model(images).logits
     output = model.half()(images, on_failure="raise")

@@ -1,4 +1,4 @@
-"""A memory that is asked goes down its energy, and finds what it has stored."""
+"""Hopfield attention decreases its energy and retrieves stored patterns."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def x():
 
 
 @pytest.mark.parametrize("beta", [0.01, 0.5, 4.0, 100.0])
-def test_the_energy_never_rises_at_any_update(x, beta):
+def test_hopfield_energy_does_not_increase_with_updates(x, beta):
     stored = torch.randn(2, 9, DIM, dtype=torch.float64)
     attention = HopfieldAttention(DIM, HEADS, beta=beta).double()
     q, k = attention.split(attention.q_proj(x)), attention.split(attention.k_proj(stored))
@@ -32,20 +32,20 @@ def test_the_energy_never_rises_at_any_update(x, beta):
     rise = torch.stack(energies).diff(dim=0)
     rounding = 100 * torch.finfo(torch.float64).eps * (1 + torch.stack(energies).abs().max())
     assert (rise <= rounding).all()
-    assert (rise[0] < -rounding).all(), "and falls at first"
+    assert (rise[0] < -rounding).all(), "the first update decreases it"
 
 
 @pytest.mark.parametrize("flow", [False, True])
 @pytest.mark.parametrize("beta", [None, 3.0])
-def test_the_velocity_is_the_negative_gradient_of_the_energy(x, flow, beta):
-    """Of the state alone where the patterns are held still, and of the tokens in both roles where they follow."""
+def test_hopfield_output_is_the_negative_energy_gradient(x, flow, beta):
+    """With respect to the queries for constant patterns, and to queries and patterns with a flow."""
     attention = HopfieldAttention(DIM, HEADS, flow=flow, beta=beta).double()
     state = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(attention.energy(state, state if flow else x).sum(), state)
     torch.testing.assert_close(attention(x), -gradient)
 
 
-def test_tokens_that_are_their_own_memory_flow_downhill(x):
+def test_hopfield_flow_decreases_the_energy_along_a_trajectory(x):
     attention = HopfieldAttention(DIM, HEADS, flow=True).double()
 
     def height(state):
@@ -58,7 +58,7 @@ def test_tokens_that_are_their_own_memory_flow_downhill(x):
     assert (heights[-1] < heights[0]).all()
 
 
-def test_a_stored_pattern_is_found_from_a_noisy_one():
+def test_hopfield_retrieves_a_stored_pattern_from_a_noisy_one():
     """One thousand patterns in 64 dimensions, many more than a classical network's 0.14 d: an update finds each."""
     torch.manual_seed(0)
     memory = HopfieldAttention(64, 1, beta=2.0).double()
@@ -71,11 +71,11 @@ def test_a_stored_pattern_is_found_from_a_noisy_one():
         memory.beta = 1e-3
         mean = memory(noisy, stored=patterns)
     torch.testing.assert_close(found, patterns, rtol=1e-3, atol=1e-3)
-    # Small beta retrieves nothing but the average of all.
+    # A small beta retrieves the average of all patterns.
     torch.testing.assert_close(mean, patterns.mean(dim=1, keepdim=True).expand_as(mean), rtol=0, atol=0.1)
 
 
-def test_several_updates_find_what_one_does_not():
+def test_hopfield_with_more_updates_retrieves_more_accurately():
     torch.manual_seed(0)
     patterns = torch.randn(1, 20, 64, dtype=torch.float64)
     noisy = patterns + 1.2 * torch.randn_like(patterns)
@@ -90,7 +90,7 @@ def test_several_updates_find_what_one_does_not():
     assert error(8) < 0.8 * error(1)
 
 
-def test_a_configuration_and_the_command_line_have_its_options(tmp_path):
+def test_hopfield_options_are_saved_read_from_recipes_and_checked(tmp_path):
     model = tiny_model(attention="hopfield", attention_options={"updates": 3, "beta": 0.7})
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
@@ -98,9 +98,7 @@ def test_a_configuration_and_the_command_line_have_its_options(tmp_path):
     assert (attention.updates, attention.beta, attention.flow) == (3, 0.7, False)
     images = tiny_images()
     torch.testing.assert_close(again(images).logits, model(images).logits)
-    assert len(again(images, output_attentions=True).attentions) == again.solver_config.steps, (
-        "one map for an evaluation"
-    )
+    assert len(again(images, output_attentions=True).attentions) == again.solver_config.steps, "one map per evaluation"
     recipe = compose_recipe(["model.attention=hopfield", "model.attention_options.flow=true"])
     assert recipe.problems() == []
     assert recipe.model_settings()["attention_options"] == {"flow": True}
@@ -113,8 +111,8 @@ def test_a_configuration_and_the_command_line_have_its_options(tmp_path):
     assert problem.startswith("model.attention_options.updates=0; expected a whole number")
 
 
-def test_what_is_observed_has_forward_derivatives_at_every_update(x):
-    """Exponents and Lipschitz constants push vectors through it, which the fused kernel cannot do."""
+def test_hopfield_with_hook_has_forward_mode_derivatives(x):
+    """Lyapunov exponents and Lipschitz constants use forward mode, which the fused kernel does not have."""
     attention = HopfieldAttention(DIM, HEADS, updates=3).double()
     direction, h = torch.randn_like(x), 1e-6
     _, pushed = torch.func.jvp(lambda x: attention(x, None, lambda _: None), (x,), (direction,))

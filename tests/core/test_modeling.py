@@ -1,4 +1,4 @@
-"""The model does what it is told, and nothing behind one's back."""
+"""OdeViTModel and OdeViTForImageClassification: outputs, options of a call, layout, loss."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def projections(model):
     return [module.weight for module in model.modules() if isinstance(module, Projection)]
 
 
-def test_every_projection_starts_with_spectral_norm_one():
+def test_init_gives_every_projection_spectral_norm_one():
     model = tiny_model(attention="dot")
     weights = [*projections(model), model.odevit.embedding.tokenizer.projection.weight]
     assert len(weights) == 7, "Q, K, V, O, two of the MLP, and the patch projection"
@@ -21,7 +21,7 @@ def test_every_projection_starts_with_spectral_norm_one():
         assert torch.linalg.matrix_norm(weight.flatten(1), ord=2).item() == pytest.approx(1.0, abs=1e-4)
 
 
-def test_integration_is_chosen_at_the_call_and_weights_do_not_change():
+def test_call_arguments_choose_the_solver_and_leave_weights_unchanged():
     model, images = tiny_model(), tiny_images()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     own = model(images)
@@ -32,14 +32,14 @@ def test_integration_is_chosen_at_the_call_and_weights_do_not_change():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_nothing_is_written_on_a_module_in_forward():
+def test_forward_sets_no_attribute_of_a_module():
     model = tiny_model()
     state = {id(module): set(vars(module)) for module in model.modules()}
     model(tiny_images(), output_attentions=True, output_hidden_states=True)
     assert all(set(vars(module)) == state[id(module)] for module in model.modules())
 
 
-def test_outputs():
+def test_outputs_have_the_expected_shapes():
     model = tiny_model(steps=3)
     output = model(tiny_images(), output_attentions=True, output_hidden_states=True)
     tokens = 1 + 16 + 2
@@ -51,7 +51,7 @@ def test_outputs():
     assert model(tiny_images()).hidden_states is None
 
 
-def test_attention_maps_have_gradient():
+def test_output_attentions_have_gradient():
     model = tiny_model()
     output = model(tiny_images(), output_attentions=True)
     layout = model.layout()
@@ -60,7 +60,7 @@ def test_attention_maps_have_gradient():
 
 
 @pytest.mark.parametrize("registers", [0, 3])
-def test_tokens_are_addressed_by_name(registers):
+def test_layout_slices_cls_patches_and_registers(registers):
     model = tiny_model(num_register_tokens=registers)
     layout = model.layout()
     index = torch.arange(len(layout))
@@ -70,7 +70,7 @@ def test_tokens_are_addressed_by_name(registers):
     assert model(tiny_images(), output_attentions=True).attentions[0].shape[-1] == len(layout)
 
 
-def test_registers_are_found_where_the_layout_says():
+def test_registers_have_positions_only_with_register_positions():
     model = tiny_model()
     embedding = model.odevit.embedding
     torch.nn.init.constant_(embedding.register_tokens, 7.0)
@@ -83,12 +83,12 @@ def test_registers_are_found_where_the_layout_says():
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
 @pytest.mark.parametrize("tokenizer", ["patch", "conv"])
-def test_poolings_and_tokenizers(pooling, tokenizer):
+def test_every_pooling_works_with_every_tokenizer(pooling, tokenizer):
     model = tiny_model(pooling=pooling, tokenizer=tokenizer)
     assert model(tiny_images()).logits.shape == (3, 5)
 
 
-def test_mean_pooling_leaves_registers_and_cls_out():
+def test_mean_pooling_averages_patches_only():
     model = tiny_model(pooling="mean")
     output = model.odevit(tiny_images())
     expected = output.last_hidden_state[:, 1:17].mean(1)
@@ -96,14 +96,14 @@ def test_mean_pooling_leaves_registers_and_cls_out():
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0, 4, 2]), torch.eye(5)[[0, 4, 2]]])
-def test_labels_are_numbers_or_probabilities(labels):
+def test_loss_accepts_class_indices_and_probabilities(labels):
     model, images = tiny_model(), tiny_images()
     output = model(images, labels)
     expected = -output.logits.log_softmax(-1)[torch.arange(3), torch.tensor([0, 4, 2])].mean()
     torch.testing.assert_close(output.loss, expected)
 
 
-def test_other_image_sizes_are_refused_or_interpolated():
+def test_other_image_sizes_need_interpolate_pos_encoding():
     model = tiny_model()
     with pytest.raises(ValueError, match=r"24x24, the model was made for 16x16.*interpolate_pos_encoding=True"):
         model(tiny_images(size=24))
@@ -112,7 +112,7 @@ def test_other_image_sizes_are_refused_or_interpolated():
         model(tiny_images(size=18), interpolate_pos_encoding=True)
 
 
-def test_interpolated_positions_keep_a_linear_ramp():
+def test_position_interpolation_preserves_a_linear_ramp():
     model = tiny_model(num_register_tokens=0)
     embedding = model.odevit.embedding
     ramp = torch.arange(4.0).repeat_interleave(4).view(1, 16, 1).expand(1, 16, 32)
@@ -123,19 +123,19 @@ def test_interpolated_positions_keep_a_linear_ramp():
     torch.testing.assert_close(inner.diff(), torch.full((3,), 0.5), rtol=0, atol=0.15)
 
 
-def test_nan_in_pixels_names_the_images():
+def test_nan_pixels_error_lists_the_images():
     images = tiny_images()
     images[1, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match=r"NaN or infinity in the images \[1\]"):
         tiny_model()(images)
 
 
-def test_wrong_channels_are_refused():
+def test_wrong_number_of_channels_is_refused():
     with pytest.raises(ValueError, match=r"shape \(2, 1, 16, 16\); expected \[batch, 3, height, width\]"):
         tiny_model()(torch.randn(2, 1, 16, 16))
 
 
-def test_stacked_depth_is_an_ordinary_vit():
+def test_stacked_depth_has_one_field_per_layer_and_no_leak():
     model = tiny_model(depth="stacked", steps=3)
     fields = [module for module in model.modules() if isinstance(module, VectorField)]
     assert len(fields) == 3
@@ -146,7 +146,7 @@ def test_stacked_depth_is_an_ordinary_vit():
 
 
 @pytest.mark.parametrize("depth", ["ode", "stacked"])
-def test_gradient_checkpointing_through_hugging_face(depth):
+def test_gradient_checkpointing_enable_does_not_change_gradients(depth):
     model, images, labels = tiny_model(depth=depth), tiny_images(), torch.tensor([0, 1, 2])
     model.train()
     gradients = []
@@ -160,14 +160,14 @@ def test_gradient_checkpointing_through_hugging_face(depth):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_autocast_starts_the_trajectory_in_single_precision():
+def test_autocast_keeps_the_trajectory_in_single_precision():
     model = tiny_model(tokenizer="conv")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         trajectory = model(tiny_images(), save="all").trajectory
     assert {state.dtype for state in trajectory.states} == {torch.float32}
 
 
-def test_the_encoder_alone():
+def test_encoder_returns_hidden_state_and_pooled_vector():
     model = OdeViTModel(tiny_config()).eval()
     output = model(tiny_images(), save=SaveAt([2]))
     assert output.pooler_output.shape == (3, 32)
@@ -175,7 +175,7 @@ def test_the_encoder_alone():
     assert isinstance(model(tiny_images(), return_dict=False), tuple)
 
 
-def test_two_models_of_one_seed_are_equal():
+def test_models_with_the_same_seed_are_equal():
     def weights():
         torch.manual_seed(7)
         return OdeViTForImageClassification(tiny_config()).state_dict()
@@ -183,7 +183,7 @@ def test_two_models_of_one_seed_are_equal():
     assert all(torch.equal(a, b) for a, b in zip(weights().values(), weights().values(), strict=True))
 
 
-def test_the_head_can_be_read_anywhere_on_the_trajectory():
+def test_readout_gives_logits_of_any_state():
     model = tiny_model(steps=4)
     output = model(tiny_images(), save="all")
     torch.testing.assert_close(model.readout(output.trajectory.states[-1]), output.logits, rtol=0, atol=0)

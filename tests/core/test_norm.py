@@ -1,4 +1,4 @@
-"""Norms are their formulas; which of them bound their output decides about the attractor."""
+"""Norms equal their formulas, and bound their output or not."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def test_center_norm_is_linear_with_spectral_norm_d_over_d_minus_one():
     torch.testing.assert_close(matrix.sum(-1), torch.zeros(8, dtype=torch.float64))
 
 
-def test_rms_norm():
+def test_rms_norm_equals_its_formula():
     x = torch.randn(3, 8, dtype=torch.float64)
     torch.testing.assert_close(
         NORMS["rms"](8).double()(x), x / x.square().mean(-1, keepdim=True).sqrt(), rtol=1e-5, atol=1e-5
@@ -21,7 +21,7 @@ def test_rms_norm():
 
 
 @pytest.mark.parametrize(("name", "bounded"), [("layer", True), ("rms", True), ("center", False)])
-def test_which_norms_bound_their_output(name, bounded):
+def test_layer_and_rms_norm_are_bounded_and_center_norm_is_not(name, bounded):
     norm = NORMS[name](16)
     sizes = [norm(scale * torch.randn(64, 16)).norm(dim=-1).max().item() for scale in (1.0, 1e4)]
     assert (sizes[1] < 2 * sizes[0]) == bounded

@@ -1,4 +1,4 @@
-"""Depth as time is what a tied residual network computes, and the stack is an ordinary ViT."""
+"""The ODE with Euler is a tied residual network; the stack is a pre-norm ViT."""
 
 import math
 
@@ -47,7 +47,7 @@ def layer_by_hand(weights, prefix, x):
 
 
 @pytest.mark.parametrize("layers", [1, 5, 12])
-def test_euler_is_a_tied_residual_network(layers):
+def test_euler_ode_equals_a_tied_residual_network(layers):
     f, x = field(), torch.randn(2, 7, DIM, dtype=torch.float64)
     found = solve(f, x, solver="euler", steps=layers).state
     for _ in range(layers):
@@ -56,7 +56,7 @@ def test_euler_is_a_tied_residual_network(layers):
     torch.testing.assert_close(found, x, rtol=1e-12, atol=1e-12)
 
 
-def test_a_stack_is_an_ordinary_pre_norm_transformer():
+def test_stacked_depth_equals_pre_norm_transformer_blocks():
     depth = StackedDepth(field, SolverConfig("lie_trotter", 3, 1.0))
     x0 = x = torch.randn(2, 7, DIM, dtype=torch.float64)
     for layer in range(3):
@@ -68,7 +68,7 @@ def test_a_stack_is_an_ordinary_pre_norm_transformer():
     assert len(solution.attentions) == solution.stats.nfe == 3
 
 
-def test_a_tied_stack_is_the_ode_with_unit_steps():
+def test_stack_with_tied_weights_equals_lie_trotter_with_unit_steps():
     f = field("layer")
     stack = StackedDepth(lambda: f, SolverConfig("lie_trotter", 4, 4.0))
     ode = OdeDepth(lambda: f, SolverConfig("lie_trotter", 4, 4.0))
@@ -76,7 +76,7 @@ def test_a_tied_stack_is_the_ode_with_unit_steps():
     torch.testing.assert_close(stack(x0).state, ode(x0).state, rtol=0, atol=0)
 
 
-def test_the_integration_can_be_changed_without_touching_the_depth():
+def test_request_changes_the_solver_of_one_call_only():
     depth = OdeDepth(lambda: field("layer", leak=1.0), SolverConfig("lie_trotter", 8, 4.0))
     x0 = torch.randn(2, 7, DIM, dtype=torch.float64)
     fine = depth(x0, Request(depth.solver_config.replace("rk4", steps=400))).state
@@ -88,7 +88,7 @@ def test_the_integration_can_be_changed_without_touching_the_depth():
     assert depth(x0).stats.steps == 8
 
 
-def test_its_own_solver_keeps_its_tolerance_when_it_is_named():
+def test_resolve_with_the_own_solver_name_keeps_its_tolerance():
     own = SolverConfig(Dopri5(rtol=1e-7, atol=1e-8), 4, 2.0)
     assert own.replace("dopri5", horizon=3.0) == SolverConfig(own.solver, 4, 3.0)
     assert own.replace(Dopri5()).method.rtol == Dopri5().rtol
@@ -100,13 +100,13 @@ def test_its_own_solver_keeps_its_tolerance_when_it_is_named():
 
 
 @pytest.mark.parametrize("horizon", [0, -1.0, float("nan")])
-def test_a_horizon_must_be_positive(horizon):
+def test_horizon_must_be_positive_and_finite(horizon):
     depth = OdeDepth(field, SolverConfig("euler", 2, 1.0))
     with pytest.raises(ValueError, match=r"horizon=.*expected a finite time > 0"):
         depth(torch.randn(1, 3, DIM, dtype=torch.float64), depth.resolve(None, None, horizon))
 
 
-def test_a_stack_refuses_to_be_integrated():
+def test_stacked_depth_refuses_solver_options():
     depth = StackedDepth(field, SolverConfig("euler", 2, 1.0))
     with pytest.raises(ConfigError, match=r"2 problems(.|\n)*solver='rk4'(.|\n)*steps=3"):
         depth(torch.randn(1, 3, DIM, dtype=torch.float64), depth.resolve("rk4", 3, None))

@@ -1,4 +1,4 @@
-"""What pretrained blocks have and a field may have: activations, gates, normed queries and keys, rotary positions."""
+"""Options that pretrained blocks have: activations, gates, qk norm, rotary positions."""
 
 import pytest
 import torch
@@ -20,13 +20,13 @@ OPTIONS = {"activation": "silu", "gated": True, "qk_norm": True, "rotary": Rotar
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_are_those_of_transformers(name):
+def test_activations_equal_those_of_transformers(name):
     x = torch.linspace(-5.0, 5.0, 101)
     theirs = ACT2FN[{"gelu_tanh": "gelu_pytorch_tanh"}.get(name, name)]
     torch.testing.assert_close(ACTIVATIONS[name]()(x), theirs(x))
 
 
-def test_a_gated_mlp_by_hand():
+def test_gated_mlp_equals_its_formula():
     mlp, x = Mlp(8, 2.0, True, "silu", gated=True).double(), torch.randn(2, 3, 8, dtype=torch.float64)
     a, b = x @ mlp.gate_proj.weight.T + mlp.gate_proj.bias, x @ mlp.up_proj.weight.T + mlp.up_proj.bias
     expected = (a / (1 + (-a).exp()) * b) @ mlp.down_proj.weight.T + mlp.down_proj.bias
@@ -35,7 +35,7 @@ def test_a_gated_mlp_by_hand():
     torch.testing.assert_close(mlp(x, mask), mlp.down_proj.bias.expand_as(x))
 
 
-def test_rotations_are_those_of_dinov3():
+def test_rotary_equals_dinov3():
     config = DINOv3ViTConfig(hidden_size=32, num_attention_heads=2, image_size=(12, 20), patch_size=4)
     cos, sin = DINOv3ViTRopePositionEmbedding(config).eval()(torch.zeros(1, 3, 12, 20))
     q, k = torch.randn(2, 2, 2, 18, 16)
@@ -44,7 +44,7 @@ def test_rotations_are_those_of_dinov3():
     torch.testing.assert_close((Rotary.rotate(q, rotation), Rotary.rotate(k, rotation)), theirs)
 
 
-def test_only_the_way_from_patch_to_patch_counts():
+def test_rotary_scores_depend_on_relative_positions_only():
     layout = TokenLayout(True, (4, 4), 2)
     rotation = Rotary(10.0, layout).rotation(len(layout), 8, torch.device("cpu"))
     q, k = torch.randn(2, 1, 1, 1, 8).expand(2, 1, 1, len(layout), 8)
@@ -58,7 +58,7 @@ def test_only_the_way_from_patch_to_patch_counts():
     assert (scores[0, 0, 1, 2] - scores[0, 0, 2, 1]).abs() > 1e-3
 
 
-def test_another_number_of_patches_is_a_square():
+def test_rotary_takes_other_token_counts_as_square_grids():
     rotary = Rotary(100.0, LAYOUT)
     for tokens, grid in ((19, (3, 5)), (13, (3, 3))):
         square = Rotary(100.0, PrefixLayout(True, grid, 2, num_appended=1))
@@ -69,7 +69,7 @@ def test_another_number_of_patches_is_a_square():
 
 
 @pytest.mark.parametrize("attention", ["dot", "cosine"])
-def test_a_field_with_everything(attention):
+def test_field_with_all_options_runs_and_has_gradients(attention):
     """Every weight takes part, maps explain the velocity, and the tables of a trajectory are those of a single call."""
     field, x = VectorField(16, 2, 2.0, attention=attention, **OPTIONS), torch.randn(2, 19, 16)
     maps = []
@@ -87,7 +87,7 @@ def test_a_field_with_everything(attention):
     assert dot_product(field.attention) is None, "the bounds are of plain scores"
 
 
-def test_normed_queries_and_keys_by_hand():
+def test_qk_norm_equals_its_formula():
     field = VectorField(16, 2, 2.0, qk_norm=True).double()
     attention, x = field.attention, torch.randn(2, 5, 16, dtype=torch.float64)
     q, k = (F.layer_norm(attention.split(p(x)), (8,), eps=1e-6) for p in (attention.q_proj, attention.k_proj))
@@ -96,14 +96,14 @@ def test_normed_queries_and_keys_by_hand():
     torch.testing.assert_close(attention(x), expected)
 
 
-def test_masks_and_rotations_last_a_trajectory():
+def test_dropout_masks_and_rotations_are_made_once_per_trajectory():
     field, x = VectorField(16, 2, 2.0, attention_dropout=0.5, drop_path=0.5, **OPTIONS).train(), torch.randn(4, 19, 16)
     dynamics = field.dynamics(x)
     assert torch.equal(dynamics(x, 0.0), dynamics(x, 1.0))
     assert not torch.equal(dynamics(x, 0.0), field.dynamics(x)(x, 0.0))
 
 
-def test_half_precision():
+def test_rotary_and_qk_norm_run_under_autocast():
     field, x = VectorField(16, 2, 2.0, **OPTIONS), torch.randn(2, 19, 16)
     exact = solve(field, x, solver="lie_trotter", steps=2, save=SaveAt(attentions=True))
     with torch.autocast("cpu", dtype=torch.bfloat16):

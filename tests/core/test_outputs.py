@@ -1,4 +1,4 @@
-"""Outputs are tensors for whoever takes them apart, and have the trajectory beside them for people."""
+"""Outputs have tensors as entries and the trajectory as an attribute."""
 
 import pickle
 
@@ -18,7 +18,7 @@ def student():
 
 
 @pytest.mark.parametrize("make", [tiny_model, lambda: OdeViTModel(tiny_config()).eval(), student])
-def test_entries_are_tensors_and_the_trajectory_is_beside_them(make):
+def test_output_entries_are_tensors_and_trajectory_is_an_attribute(make):
     output = make()(tiny_images(), output_hidden_states=True, output_attentions=True)
     leaves = pytree.tree_leaves(output)
     assert leaves
@@ -41,7 +41,7 @@ class Noise(torch.utils.data.Dataset):
         return {"pixel_values": torch.full((3, 16, 16), i / 5), "labels": i}
 
 
-def test_a_plain_trainer_trains_evaluates_and_predicts(tmp_path):
+def test_transformers_trainer_trains_evaluates_and_predicts(tmp_path):
     options = {"max_steps": 2, "per_device_eval_batch_size": 2, "use_cpu": True, "report_to": "none"}
     args = TrainingArguments(str(tmp_path), disable_tqdm=True, save_strategy="no", bf16_full_eval=True, **options)
     trainer = Trainer(tiny_model(), args, train_dataset=Noise(), eval_dataset=Noise())
@@ -55,8 +55,8 @@ def test_a_plain_trainer_trains_evaluates_and_predicts(tmp_path):
         assert count is None or (len(predictions), len(predictions[1])) == (count, 3)
 
 
-def test_penalties_survive_what_loses_the_trajectory():
-    """Accelerate makes outputs anew from their entries in mixed precision, and the loss still finds its penalties."""
+def test_rebuilt_output_keeps_penalties_without_trajectory():
+    """Accelerate rebuilds outputs from their entries in mixed precision; penalties must be entries."""
     model = tiny_model().train()
     batch = {"pixel_values": tiny_images(), "labels": torch.tensor([0, 1, 2])}
 

@@ -1,4 +1,4 @@
-"""problem_type means what it means in transformers; without one, labels are class numbers or probabilities."""
+"""problem_type selects the loss as in transformers; without one, labels are indices or probabilities."""
 
 import pytest
 import torch
@@ -19,21 +19,21 @@ MANY = torch.tensor([[1.0, 0, 1, 0, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]])
         ({}, MANY / MANY.sum(1, keepdim=True), F.cross_entropy),
     ],
 )
-def test_losses(settings, labels, expected):
+def test_problem_type_selects_the_loss(settings, labels, expected):
     model = tiny_model(**settings)
     output = model(tiny_images(), labels=labels)
     torch.testing.assert_close(output.loss, expected(output.logits, labels))
 
 
-def test_numbers_first_and_probabilities_later():
-    """As in training with and without mixing: the first kind of labels must not decide about the next."""
+def test_loss_accepts_indices_and_then_probabilities():
+    """As in training with and without mixup: the first kind of labels must not change the config."""
     model, images, numbers = tiny_model(), tiny_images(), torch.tensor([0, 4, 2])
     torch.testing.assert_close(model(images, numbers).loss, model(images, F.one_hot(numbers, 5).double()).loss)
     assert model.config.problem_type is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_pixels_are_cast_to_the_weights(dtype):
+def test_pixels_are_cast_to_the_dtype_of_the_weights(dtype):
     model, images = tiny_model(), tiny_images()
     expected = model(images).logits
     output = model.to(dtype)(images, torch.tensor([0, 4, 2]))

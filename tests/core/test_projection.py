@@ -1,4 +1,4 @@
-"""Attention asks its projections, whatever was made of them: adapters, quantised layers, weights kept elsewhere."""
+"""Projections with adapters, quantised or offloaded weights."""
 
 import copy
 
@@ -34,7 +34,7 @@ class Adapted(nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_merging_an_adapter_changes_nothing(kind):
+def test_merging_a_peft_adapter_does_not_change_logits(kind):
     field = VectorField(32, 4, attention=kind).double().eval()
     x = torch.randn(2, 9, 32, dtype=torch.float64)
     alone = field(x)
@@ -50,7 +50,7 @@ def test_merging_an_adapter_changes_nothing(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_on_disk_give_the_same_answer_every_time(kind, tmp_path):
+def test_offloaded_weights_give_the_same_logits_in_every_call(kind, tmp_path):
     model, images = tiny_model(attention=kind), tiny_images()
     with torch.no_grad():
         expected = model(images).logits
@@ -60,7 +60,7 @@ def test_weights_on_disk_give_the_same_answer_every_time(kind, tmp_path):
             torch.testing.assert_close(model(images).logits, expected)
 
 
-def test_weights_that_move_in_time_are_not_offloaded(tmp_path):
+def test_offloading_interpolated_weights_is_refused(tmp_path):
     """A copy of a module with other weights would run the forward of the original, with the original's."""
     model = tiny_model(knots=2)
     disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
@@ -69,7 +69,7 @@ def test_weights_that_move_in_time_are_not_offloaded(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dynamic_quantisation_reaches_the_field(kind):
+def test_dynamic_quantisation_quantises_the_field(kind):
     if "qnnpack" not in torch.backends.quantized.supported_engines and torch.backends.quantized.engine == "none":
         pytest.skip("this build of torch has no quantised kernels")
     model, images = tiny_model(attention=kind), tiny_images()
@@ -82,8 +82,8 @@ def test_dynamic_quantisation_reaches_the_field(kind):
         assert (quantised(images).logits - expected).abs().max() < 0.1 * expected.abs().max(), "8 bits, a few layers"
 
 
-def test_quantised_weights_stand_still_or_jump():
-    """Packed numbers have nothing between them: what would be blended is refused, what only jumps is computed."""
+def test_quantised_knots_are_refused_if_interpolated_and_run_if_constant():
+    """Packed weights cannot be interpolated; constant pieces run."""
     if torch.backends.quantized.engine == "none":
         pytest.skip("this build of torch has no quantised kernels")
     images = tiny_images()
@@ -94,7 +94,7 @@ def test_quantised_weights_stand_still_or_jump():
 
     with torch.no_grad():
         for settings in ({"knots": 2}, {"knots": 3, "rank": 2}):
-            with pytest.raises(ValueError, match="are packed and cannot be interpolated; quantise a  with knots=1"):
+            with pytest.raises(ValueError, match="are packed and cannot be interpolated; quantise a field"):
                 quantised(**settings)[0](images)
         found, model = (each(images).logits for each in quantised(knots=3, blend="constant"))
         assert (found - model).abs().max() < 0.1 * model.abs().max()

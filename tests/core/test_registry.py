@@ -1,4 +1,4 @@
-"""Whatever has a name is tested by existing: forward, backward, save, load and export."""
+"""Every registered name: forward, backward, save, load and export."""
 
 import itertools
 
@@ -38,11 +38,11 @@ EVERYTHING = {
     *(("exponential_euler", attention, norm) for attention, norm in itertools.product(ATTENTIONS, NORMS)),
     *zip(SOLVERS, itertools.cycle(ATTENTIONS), itertools.cycle(NORMS), strict=False),
 }
-"""Every attention with every norm, and every solver: a solver sees only velocities, whoever makes them."""
+"""Every attention with every norm, and every solver once: solvers do not depend on the kind of field."""
 
 
 @pytest.mark.parametrize(("solver", "attention", "norm"), sorted(EVERYTHING))
-def test_every_combination(solver, attention, norm, tmp_path):
+def test_every_solver_attention_and_norm_trains_saves_and_exports(solver, attention, norm, tmp_path):
     again, images, logits = trained_saved_and_loaded(tmp_path, solver=solver, attention=attention, norm=norm)
     if issubclass(SOLVERS[solver], FixedStepSolver):
         exported = export_program(again).module()
@@ -53,7 +53,7 @@ def test_every_combination(solver, attention, norm, tmp_path):
 
 
 @pytest.mark.parametrize(("tokenizer", "pooling"), list(itertools.product(TOKENIZERS, POOLINGS)))
-def test_every_tokenizer_with_every_pooling(tokenizer, pooling, tmp_path):
+def test_every_tokenizer_and_pooling_trains_and_is_saved(tokenizer, pooling, tmp_path):
     again, images, logits = trained_saved_and_loaded(
         tmp_path, tokenizer=tokenizer, pooling=pooling, use_cls_token=POOLINGS[pooling].needs_cls, num_register_tokens=0
     )
@@ -67,7 +67,7 @@ def test_every_tokenizer_with_every_pooling(tokenizer, pooling, tmp_path):
 
 
 @pytest.mark.parametrize("name", DEPTHS)
-def test_every_depth_does_what_it_says_of_itself(name, tmp_path):
+def test_every_depth_has_the_properties_that_it_declares(name, tmp_path):
     kind = DEPTHS[name]
     model, images = tiny_model(depth=name, leak=1.0, horizon=4.0, steps=4), tiny_images()
     if kind.trainable:
@@ -100,18 +100,18 @@ def test_every_depth_does_what_it_says_of_itself(name, tmp_path):
 
 @torch.no_grad()
 @pytest.mark.parametrize("stop", STOPS)
-def test_every_stop_lets_samples_go_where_they_may(stop):
+def test_every_stop_ends_early_and_depends_on_its_tolerance(stop):
     torch.manual_seed(0)
     model, images = tiny_model(leak=1.0, steps=48, horizon=36.0), tiny_images(6)
     path = model(images, save="all").trajectory.states
     criterion = STOPS[stop]()
     own = model(images, stop=criterion).trajectory
-    assert 6 <= own.evaluations.sum() < 6 * 48, "somebody leaves early"
+    assert 6 <= own.evaluations.sum() < 6 * 48, "some samples stop early"
     reached = torch.stack([path[int(n)][sample] for sample, n in enumerate(own.evaluations)])
     torch.testing.assert_close(own.state, reached, rtol=1e-4, atol=1e-5)
     if not hasattr(criterion, "tolerance"):
         return
-    # A tolerance is a knob that turns one way: which one is the criterion's own business.
+    # Evaluations are monotone in the tolerance, in one direction or the other.
     tolerances = [criterion.tolerance * factor for factor in (0.1, 1.0, 10.0)]
     counts = [model(images, stop=f"{stop}:{tolerance:g}").trajectory.evaluations for tolerance in tolerances]
     assert torch.equal(counts[1], own.evaluations)

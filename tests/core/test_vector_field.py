@@ -1,4 +1,4 @@
-"""The field is the sum of its parts, one function for a whole trajectory."""
+"""The field is the sum of its components, with one dropout mask per trajectory."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from odevit.core.solve import solve
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("norm", NORMS)
-def test_components_sum_to_the_field(attention, norm):
+def test_field_is_the_sum_of_its_components(attention, norm):
     field = VectorField(16, 2, 2.0, attention=attention, norm=norm, leak=0.7).double()
     x0, x = torch.randn(2, 2, 5, 16, dtype=torch.float64)
     dynamics = field.dynamics(x0)
@@ -20,17 +20,17 @@ def test_components_sum_to_the_field(attention, norm):
     assert list(dynamics.components) == ["attention", "mlp"]
 
 
-def test_the_leak_vanishes_at_the_start_of_the_trajectory():
+def test_leak_is_zero_at_the_start():
     field = VectorField(16, 2, leak=5.0)
     x0 = torch.randn(2, 5, 16)
     torch.testing.assert_close(field(x0), field.dynamics(x0).forcing(x0, 0.0))
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_with_a_leak_and_a_bounded_forcing_every_trajectory_stays_near_its_image(norm):
+def test_leak_with_bounded_norm_bounds_the_trajectory(norm):
     field = VectorField(16, 2, 2.0, norm=norm, leak=1.0)
     for parameter in field.parameters():
-        torch.nn.init.normal_(parameter)  # far from contractive: it is the leak that holds the state
+        torch.nn.init.normal_(parameter)  # not contractive: only the leak bounds the state
     x0 = torch.randn(4, 5, 16)
     distances = [
         (solve(field, x0, solver="exponential_euler", steps=int(10 * t), t1=t).state - x0).norm(dim=-1).max().item()
@@ -40,7 +40,7 @@ def test_with_a_leak_and_a_bounded_forcing_every_trajectory_stays_near_its_image
     assert distances[1] < 2 * distances[0]
 
 
-def test_one_dropout_mask_for_a_whole_trajectory():
+def test_dropout_has_one_mask_per_trajectory():
     field = VectorField(16, 2, 2.0, attention_dropout=0.3, dropout=0.5, drop_path=0.2).train()
     x0, x = torch.randn(8, 5, 16), torch.randn(8, 5, 16)
     trajectory = field.dynamics(x0)
@@ -49,13 +49,13 @@ def test_one_dropout_mask_for_a_whole_trajectory():
     assert not torch.equal(trajectory(x, 0.0), another(x, 0.0))
 
 
-def test_without_training_there_are_no_masks():
+def test_evaluation_draws_no_dropout_masks():
     field = VectorField(16, 2, 2.0, attention_dropout=0.3, dropout=0.5, drop_path=0.2).eval()
     x0 = torch.randn(8, 5, 16)
     assert torch.equal(field.dynamics(x0)(x0, 0.0), field.dynamics(x0)(x0, 0.0))
 
 
-def test_dropped_paths_leave_only_the_other_component_and_the_mean_is_kept():
+def test_drop_path_drops_one_component_and_keeps_the_mean():
     field = VectorField(16, 2, 2.0, drop_path=0.5).train()
     x0 = torch.randn(1, 5, 16).expand(4000, 5, 16)
     dynamics = field.dynamics(x0)
@@ -67,7 +67,7 @@ def test_dropped_paths_leave_only_the_other_component_and_the_mean_is_kept():
     torch.testing.assert_close(velocity.mean(0, keepdim=True), expected, rtol=0.1, atol=0.02)
 
 
-def test_outputs_are_dropped_one_by_one_beside_whole_paths():
+def test_output_dropout_drops_numbers_and_drop_path_drops_components():
     torch.manual_seed(0)
     field = VectorField(16, 2, 2.0, output_dropout=0.25).train()
     x0 = torch.randn(1, 5, 16).expand(4000, 5, 16)
@@ -88,7 +88,7 @@ def test_outputs_are_dropped_one_by_one_beside_whole_paths():
     assert 0.24 < gone[gone < 1].mean() < 0.26
 
 
-def test_a_time_conditioned_field_is_born_autonomous_and_can_learn_the_time():
+def test_time_conditioned_field_is_initially_autonomous_and_learns_time():
     field = VectorField(16, 2, 2.0, time_conditioned=True)
     x = torch.randn(2, 5, 16)
     assert torch.equal(field(x, 0.0), field(x, 3.0))
@@ -98,7 +98,7 @@ def test_a_time_conditioned_field_is_born_autonomous_and_can_learn_the_time():
     assert torch.isfinite(field(x, 1e3)).all()
 
 
-def test_the_residual_scale_multiplies_each_component():
+def test_residual_scale_multiplies_each_component():
     plain, scaled = VectorField(16, 2), VectorField(16, 2, residual_scale=0.25)
     scaled.load_state_dict(plain.state_dict(), strict=False)
     x = torch.randn(2, 5, 16)
@@ -106,6 +106,6 @@ def test_the_residual_scale_multiplies_each_component():
 
 
 @pytest.mark.parametrize("shape", [(32, 16), (16, 48), (24, 3, 4, 4)])
-def test_spectral_initialisation_gives_spectral_norm_one(shape):
+def test_spectral_init_gives_spectral_norm_one(shape):
     weight = spectral_(torch.empty(shape))
     assert torch.linalg.matrix_norm(weight.flatten(1), ord=2).item() == pytest.approx(1.0, abs=1e-5)

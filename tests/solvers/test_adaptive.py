@@ -1,4 +1,4 @@
-"""Adaptive solvers keep their tolerance, and say so when they cannot."""
+"""Adaptive solvers keep their tolerance and report failures."""
 
 import math
 
@@ -13,7 +13,7 @@ ADAPTIVE = [Dopri5, Tsit5]
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
-def test_the_tableau_is_consistent(method):
+def test_adaptive_tableau_is_consistent(method):
     tableau = method.tableau
     for weights, node in zip(tableau.a, tableau.c, strict=True):
         assert sum(weights) == pytest.approx(node, abs=1e-13)
@@ -24,7 +24,7 @@ def test_the_tableau_is_consistent(method):
 
 @pytest.mark.parametrize("method", ADAPTIVE)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_step_is_of_order_five_and_its_error_estimate_of_order_four(method, problem):
+def test_adaptive_step_has_order_5_and_error_estimate_order_4(method, problem):
     case = PROBLEMS[problem](0.7)
     solver = method()
     local, estimated = [], []
@@ -39,7 +39,7 @@ def test_a_step_is_of_order_five_and_its_error_estimate_of_order_four(method, pr
 
 @pytest.mark.parametrize("method", ADAPTIVE)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_tighter_tolerance_gives_a_smaller_error(method, problem):
+def test_smaller_tolerance_gives_a_smaller_error(method, problem):
     case = PROBLEMS[problem](0.7)
     errors = []
     for tolerance in (1e-4, 1e-7, 1e-10):
@@ -51,7 +51,7 @@ def test_a_tighter_tolerance_gives_a_smaller_error(method, problem):
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
-def test_saved_states_lie_exactly_at_the_times_asked_for(method):
+def test_save_returns_states_at_exact_times(method):
     case = PROBLEMS["nonlinear"](0.0)
     solution = solve(case.dynamics, case.x0, solver=method(rtol=1e-9, atol=1e-9), steps=8, t1=2.0, save=[0, 3, 8])
     assert solution.times == (0.0, 0.75, 2.0)
@@ -59,7 +59,7 @@ def test_saved_states_lie_exactly_at_the_times_asked_for(method):
         torch.testing.assert_close(state, case.exact(t), rtol=1e-7, atol=1e-7)
 
 
-def test_dopri5_agrees_with_torchdiffeq():
+def test_dopri5_equals_torchdiffeq():
     torchdiffeq = pytest.importorskip("torchdiffeq")
     case = PROBLEMS["nonlinear"](0.5)
     theirs = torchdiffeq.odeint(
@@ -75,18 +75,18 @@ def test_dopri5_agrees_with_torchdiffeq():
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
-def test_too_few_steps_are_a_status_and_the_last_state(method):
+def test_max_steps_reached_gives_a_status_and_the_last_state(method):
     x0 = torch.ones(1, dtype=torch.float64)
     solution = solve(lambda x, t: 50 * math.cos(50 * t) * x, x0, solver=method(max_steps=5, rtol=1e-8, atol=1e-8))
     assert not solution.ok
     assert 0 < solution.time < 1
     assert "max_steps" in solution.status
     exact = math.exp(math.sin(50 * solution.time))
-    assert solution.state.item() == pytest.approx(exact, rel=1e-5), "what was reached must be usable"
+    assert solution.state.item() == pytest.approx(exact, rel=1e-5), "the last state is accurate"
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
-def test_a_solution_that_blows_up_is_a_status(method):
+def test_blow_up_gives_a_status(method):
     """x' = x^2 from 1 reaches infinity at t = 1."""
     solution = solve(lambda x, t: x**2, torch.ones(1, dtype=torch.float64), solver=method(), t1=2.0)
     assert not solution.ok
@@ -95,7 +95,7 @@ def test_a_solution_that_blows_up_is_a_status(method):
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
-def test_gradients_pass_through_the_steps(method):
+def test_gradients_through_adaptive_steps_equal_the_exact_ones(method):
     """x(t) = x0 e^{a t}: dx/dx0 = e^{a t}, dx/da = t x."""
     x0 = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
     a = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -105,6 +105,6 @@ def test_gradients_pass_through_the_steps(method):
     assert da.item() == pytest.approx(1.5 * 2 * math.exp(1.05), rel=1e-7)
 
 
-def test_bad_tolerances_are_reported_together():
+def test_invalid_tolerances_are_reported_together():
     with pytest.raises(ValueError, match=r"rtol=-1.*max_steps=0"):
         Dopri5(rtol=-1, max_steps=0)

@@ -1,4 +1,4 @@
-"""Fixed points are found, faster than by going there, and a hard sample does not spoil its neighbours."""
+"""Searches for fixed points, per sample, and their implicit gradients."""
 
 import math
 from functools import partial
@@ -32,7 +32,7 @@ def rotation_and_decay(count, size, seed=0):
 
 
 @every_search
-def test_it_finds_the_fixed_point_of_a_linear_map_in_about_as_many_steps_as_dimensions(search):
+def test_search_solves_a_linear_map_in_few_evaluations(search):
     A, b, exact = rotation_and_decay(4, 6)
 
     def g(x, samples):
@@ -46,7 +46,7 @@ def test_it_finds_the_fixed_point_of_a_linear_map_in_about_as_many_steps_as_dime
 
 
 @every_search
-def test_samples_leave_when_they_are_done_and_do_not_see_each_other(search):
+def test_converged_samples_are_removed_and_samples_are_independent(search):
     rates = torch.tensor([0.0, 0.5, 0.9], dtype=torch.float64)
     seen = []
 
@@ -69,8 +69,8 @@ def test_samples_leave_when_they_are_done_and_do_not_see_each_other(search):
 
 
 @every_search
-def test_who_is_done_finds_what_it_finds_alone_while_others_go_on(search):
-    """One sample of nine begins where the others have to get to, and may not leave alone."""
+def test_converged_sample_keeps_its_result_while_others_continue(search):
+    """One sample of nine starts at its fixed point; one alone is not removed from the batch."""
     x0 = torch.ones(9, 2, dtype=torch.float64)
     for _ in range(60):
         x0[0] = 0.9 * torch.cos(x0[0])
@@ -83,13 +83,13 @@ def test_who_is_done_finds_what_it_finds_alone_while_others_go_on(search):
 
 
 @every_search
-def test_mixed_precision_is_for_the_map_and_not_for_the_search(search):
+def test_autocast_applies_to_the_map_and_not_to_the_search(search):
     rates, x0 = torch.linspace(0.1, 0.9, 9)[:, None], torch.ones(9, 4)
     mixed = []
 
     def g(x, samples):
         mixed.append(torch.is_autocast_enabled("cpu"))
-        return rates[samples] * torch.cos(x)  # which autocast leaves as it is
+        return rates[samples] * torch.cos(x)  # autocast does not change cos
 
     plainly = SEARCHES[search](g, x0, tolerance=1e-5)
     assert not any(mixed)
@@ -103,10 +103,10 @@ def test_mixed_precision_is_for_the_map_and_not_for_the_search(search):
 
 
 @every_search
-def test_a_map_without_a_fixed_point_says_so_and_leaves_the_others_alone(search):
+def test_map_without_fixed_point_has_a_large_residual_and_changes_no_other_sample(search):
     def g(x, samples):
         moved = 0.5 * x + 1.0
-        moved[samples == 1] = x[samples == 1] + 1.0  # goes on for ever
+        moved[samples == 1] = x[samples == 1] + 1.0  # has no fixed point
         moved[samples == 2] = torch.nan
         return moved
 
@@ -142,7 +142,7 @@ def rested(search, g, b):
 
 
 @every_search
-def test_the_implicit_gradient_is_that_of_all_the_steps(search):
+def test_implicit_gradient_equals_the_unrolled_one(search):
     A, b, g = layer()
     x = b
     for _ in range(400):
@@ -159,8 +159,8 @@ def test_the_implicit_gradient_is_that_of_all_the_steps(search):
     assert distance(gradient_of(damped, A), unrolled) < 1e-6
 
 
-def test_samples_whose_gradient_is_found_are_not_computed_any_more():
-    """x = a x + b: the larger a, the longer takes u. Half of a batch have a = 0, and those with 0.9 are few."""
+def test_implicit_stops_computing_samples_with_converged_gradients():
+    """x = a x + b: a larger a needs more iterations for u. Half of the batch has a = 0, one sample 0.9."""
     rates = torch.tensor([0.0, 0.9, 0.0, 0.5, 0.0, 0.5, 0.0, 0.0], dtype=torch.float64)[:, None]
     scale = torch.ones(1, dtype=torch.float64, requires_grad=True)
     evaluated = []
@@ -179,7 +179,7 @@ def test_samples_whose_gradient_is_found_are_not_computed_any_more():
     assert evaluated == [list(range(8)), [1, 3, 5], [1]]
 
 
-def test_a_gradient_that_is_not_found_is_told_and_is_that_of_one_step():
+def test_implicit_warns_and_uses_one_step_if_the_gradient_is_not_found():
     A, b, g = layer()
     point = rested("anderson", g, b)
     short = implicit(g, point.state, anderson, tolerance=1e-10, iterations=2)
@@ -191,15 +191,15 @@ def test_a_gradient_that_is_not_found_is_told_and_is_that_of_one_step():
         torch.autograd.grad(whole.sum(), A, create_graph=True)
 
 
-def test_the_size_of_a_jacobian_is_its_frobenius_norm():
+def test_jacobian_size_equals_the_squared_frobenius_norm():
     torch.manual_seed(0)
     matrix = torch.randn(6, 6, dtype=torch.float64)
     estimate = jacobian_size(lambda x: x @ matrix.T, torch.randn(20_000, 6, dtype=torch.float64))
     assert estimate.item() == pytest.approx(matrix.square().sum().item() / 6, rel=0.02)
 
 
-def test_a_large_answer_to_an_equation_that_nearly_vanishes_is_not_taken_for_one():
-    """J = 0.99: a vector along it has a residual of 0.01 of its length, however long it is and whatever was asked."""
+def test_implicit_rejects_a_large_solution_of_a_nearly_singular_equation():
+    """J = 0.99: any vector has a residual of 0.01 of its length, however long it is."""
     x, weight = torch.ones(1, 4, dtype=torch.float64), torch.tensor(0.99, dtype=torch.float64, requires_grad=True)
 
     def far(g, x0, **_):
@@ -210,7 +210,7 @@ def test_a_large_answer_to_an_equation_that_nearly_vanishes_is_not_taken_for_one
     assert found.item() == 4.0
 
 
-def test_a_sample_is_sound_unless_one_of_its_numbers_is_not_finite():
+def test_replace_nonfinite_replaces_samples_with_nan_or_infinity():
     x = torch.full((3, 1000), 100.0, dtype=torch.float16)  # their sum is more than half precision has
     x[1, 7], x[2, :2] = torch.nan, torch.tensor([torch.inf, -torch.inf])
     state = FixedPointState(lambda x, _: x, torch.zeros_like(x))

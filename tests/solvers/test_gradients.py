@@ -1,4 +1,4 @@
-"""Plain backpropagation, checkpointing and the adjoint give the same gradient; checkpointing keeps memory flat."""
+"""Backpropagation, checkpointing and the adjoint give the same gradient; checkpointing saves memory."""
 
 import pytest
 import torch
@@ -39,14 +39,14 @@ class MapEntropy(Penalty):
 
 @pytest.mark.parametrize("name", ["euler", "rk4", "strang", "exponential_heun"])
 @pytest.mark.parametrize("penalties", [{}, {"speed": Speed(), "entropy": MapEntropy()}])
-def test_checkpointed_and_plain_gradients_agree(name, penalties):
+def test_checkpointed_gradients_equal_plain_ones(name, penalties):
     field, x0 = small_field(), torch.randn(2, 5, 32)
     settings = {"solver": name, "steps": 7, "t1": 2.0, "penalties": penalties}
     for a, b in zip(gradients(field, x0, **settings), gradients(field, x0, **settings, checkpoint=True), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_checkpointing_uses_the_same_dropout_masks_forwards_and_backwards():
+def test_checkpointing_uses_the_same_dropout_masks_in_the_backward_pass():
     field = small_field(dropout=0.4, drop_path=0.3).train()
     x0 = torch.randn(3, 5, 32)
     results = []
@@ -58,7 +58,7 @@ def test_checkpointing_uses_the_same_dropout_masks_forwards_and_backwards():
 
 
 @pytest.mark.parametrize("leak", [0.0, 1.0])
-def test_the_adjoint_gradient_agrees(leak):
+def test_adjoint_gradients_equal_plain_ones(leak):
     pytest.importorskip("torchdiffeq")
     field = VectorField(16, 2, 2.0, leak=leak).double()
     x0 = torch.randn(2, 4, 16, dtype=torch.float64)
@@ -80,7 +80,7 @@ class Linear(torch.nn.Module):
         return x @ self.matrix
 
 
-def test_the_adjoint_gives_a_plain_module_its_gradients():
+def test_adjoint_of_a_plain_module_equals_the_matrix_exponential():
     """x(T) = x(0) e^{AT}, whose derivative torch knows."""
     pytest.importorskip("torchdiffeq")
     module, x0 = Linear(), torch.randn(2, 3, dtype=torch.float64)
@@ -91,8 +91,8 @@ def test_the_adjoint_gives_a_plain_module_its_gradients():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
-def test_the_adjoint_of_a_leak_is_worse_than_its_tolerance_and_says_so():
-    """What comes together on the way there parts on the way back: through the steps themselves, nothing does."""
+def test_adjoint_with_a_leak_warns_and_has_large_errors():
+    """Trajectories that converge forwards diverge backwards; gradients through the steps have no such error."""
     torch.manual_seed(0)
     field, x0 = small_field(), torch.randn(2, 5, 32)
 
@@ -106,8 +106,8 @@ def test_the_adjoint_of_a_leak_is_worse_than_its_tolerance_and_says_so():
     assert (back - exact).norm() > 10 * (through - exact).norm()
 
 
-def test_the_way_back_has_the_precision_of_the_way_there():
-    """Gradients arrive where autocast is over; what the adjoint then evaluates is computed as before."""
+def test_adjoint_backward_runs_under_the_autocast_of_the_forward():
+    """Autocast has ended when gradients arrive; the adjoint enters it again."""
     seen = []
 
     class Watched(torch.nn.Linear):
@@ -125,14 +125,14 @@ def test_the_way_back_has_the_precision_of_the_way_there():
     assert set(seen) == {torch.bfloat16}
 
 
-def test_the_adjoint_refuses_what_hides_its_parameters():
+def test_adjoint_refuses_equations_with_hidden_parameters():
     pytest.importorskip("torchdiffeq")
     module, field, x0 = Linear(), small_field(), torch.randn(2, 5, 32)
     hidden = [(lambda x, t: module(x, t), torch.randn(2, 3, dtype=torch.float64)), (field.dynamics(x0), x0)]
     for equation, start in hidden:
         with pytest.raises(ValueError, match=r"gradients the adjoint would lose; pass the nn\.Module"):
             solve(equation, start, solver="dopri5", adjoint=True)
-    # Nothing is hidden where nothing has a gradient.
+    # Without gradients there are no hidden parameters.
     with torch.no_grad():
         solve(*hidden[1], solver="dopri5", adjoint=True)
     start = torch.ones(2, dtype=torch.float64, requires_grad=True)
@@ -140,9 +140,9 @@ def test_the_adjoint_refuses_what_hides_its_parameters():
     torch.testing.assert_close(start.grad, torch.full_like(start, 0.36788), rtol=1e-3, atol=0.0)
 
 
-def test_checkpointing_keeps_memory_flat_in_the_number_of_steps():
+def test_checkpointing_memory_does_not_grow_with_steps():
     assert peak_of_training_step(64, checkpoint=True) < 1.25 * peak_of_training_step(8, checkpoint=True)
-    # The instrument sees memory: without checkpointing it grows with the steps.
+    # The measurement is sensitive: without checkpointing, memory grows with the steps.
     assert peak_of_training_step(64, checkpoint=False) > 6 * peak_of_training_step(8, checkpoint=False)
 
 
@@ -155,11 +155,11 @@ def peak_of_stack(checkpointing):
     return memory.peak
 
 
-def test_checkpointing_serves_a_stack_of_layers_too():
+def test_checkpointing_halves_the_memory_of_a_stack():
     assert peak_of_stack(True) < 0.5 * peak_of_stack(False)
 
 
-def test_a_penalty_that_draws_noise_has_the_same_gradient_when_steps_are_recomputed():
+def test_checkpointing_restores_the_noise_of_penalties():
     field, x0 = VectorField(16, 2, 2.0, leak=0.5).train(), torch.randn(2, 5, 16)
     gradients = []
     for checkpoint in (False, True):

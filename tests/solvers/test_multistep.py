@@ -1,4 +1,4 @@
-"""What a method with memory remembers, and when it forgets."""
+"""Multistep methods: weights, order on grids, and their history."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from tests.problems import PROBLEMS, slope
 MULTISTEP = ["ab2", "ab3", "etd_ab2", "etd_ab3"]
 
 
-def test_weights_are_those_of_adams_and_bashforth_and_of_cox_and_matthews():
+def test_adams_weights_equal_published_ones_and_the_integral():
     assert adams_weights([0.0, -0.5], 0.5) == pytest.approx([0.75, -0.25])
     assert adams_weights([0.0, -1.0, -2.0], 1.0) == pytest.approx([23 / 12, -16 / 12, 5 / 12])
     h, z = 0.25, -3.0
@@ -35,14 +35,14 @@ def test_weights_are_those_of_adams_and_bashforth_and_of_cox_and_matthews():
 
 
 @pytest.mark.parametrize("z", [-30.0, -0.51, -0.49, -1e-9, 0.0, 0.7])
-def test_phi_functions_obey_their_recurrence(z):
+def test_phi_obeys_its_recurrence(z):
     for k in (1, 2):
         assert z * phi(k + 1, z) + 1 / math.factorial(k) == pytest.approx(phi(k, z), rel=1e-14)
 
 
 @pytest.mark.parametrize("grid", ["geometric:20", (0.0, 0.2, 0.3, 1.0)])
 @pytest.mark.parametrize("name", [*MULTISTEP, "rk4", "exponential_heun"])
-def test_orders_hold_on_grids_that_are_not_uniform(name, grid):
+def test_solvers_keep_their_order_on_nonuniform_grids(name, grid):
     case = PROBLEMS["nonlinear"](1.5)
     errors = [
         (solve(case.dynamics, case.x0, solver=name, steps=steps, grid=grid).state - case.exact(1.0)).abs().max().item()
@@ -53,7 +53,7 @@ def test_orders_hold_on_grids_that_are_not_uniform(name, grid):
 
 
 @pytest.mark.parametrize("name", MULTISTEP)
-def test_recomputed_steps_remember_what_they_did(name):
+def test_checkpointed_multistep_gradients_equal_plain_ones(name):
     torch.manual_seed(0)
     field, x = VectorField(16, 2, 1.0, leak=1.0).double(), torch.randn(2, 5, 16, dtype=torch.float64)
     gradients = []
@@ -66,7 +66,7 @@ def test_recomputed_steps_remember_what_they_did(name):
 
 
 @pytest.mark.parametrize("name", ["ab3", "etd_ab3"])
-def test_who_stays_keeps_its_own_past_when_others_leave(name):
+def test_early_exit_keeps_the_history_of_running_samples(name):
     start = torch.tensor([[8.0, 1.0], [0.5, 2.0], [4.0, 3.0], [2.0, 1.0]], dtype=torch.float64)
 
     def field(x, t, _):  # the first channel stands still and says how fast the second decays
@@ -77,14 +77,14 @@ def test_who_stays_keeps_its_own_past_when_others_leave(name):
         for n in range(4)
     ]
     together = solve(Dynamics({"f": field}, start), start, solver=name, steps=40, t1=4.0, stop="velocity")
-    assert len(set(together.evaluations.tolist())) > 2, "they leave at different times"
+    assert len(set(together.evaluations.tolist())) > 2, "samples stop at different times"
     torch.testing.assert_close(together.state, torch.cat([one.state for one in alone]), rtol=1e-12, atol=0)
     assert together.evaluations.tolist() == [one.stats.nfe for one in alone]
     assert together.stop_times.tolist() == pytest.approx([one.time for one in alone])
 
 
 @pytest.mark.parametrize("grid", [*GRIDS, "geometric:0.2", (0.0, 0.1, 1.0)])
-def test_a_grid_leads_from_one_end_to_the_other(grid):
+def test_edges_go_from_t0_to_t1_in_order(grid):
     times = edges(grid, 7, 1.0, -2.0)
     assert (times[0], times[-1], len(times)) == (1.0, -2.0, 8)
     assert all(late < early for early, late in itertools.pairwise(times))
@@ -92,7 +92,7 @@ def test_a_grid_leads_from_one_end_to_the_other(grid):
     assert solver_config.replace(steps=9).grid == solver_config.stretched(2).grid == grid
 
 
-def test_penalties_and_saved_times_follow_the_grid():
+def test_penalties_and_saved_times_use_the_grid():
     """1/T int r dt of r = |velocity|^2 on x' = 2 t, x = t^2: steps have lengths, not numbers."""
     from odevit.objectives.penalties import Transport
 
@@ -108,6 +108,6 @@ def test_penalties_and_saved_times_follow_the_grid():
 
 
 @pytest.mark.parametrize("grid", ["logarithmic", "geometric:0", "geometric:x", (0.0, 0.5), (0.0, 0.6, 0.5, 1.0), 3])
-def test_what_is_no_grid_is_told(grid):
+def test_invalid_grids_are_refused(grid):
     with pytest.raises(ValueError, match="grid"):
         SolverConfig("heun", 4, 1.0, grid)

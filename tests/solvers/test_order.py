@@ -1,4 +1,4 @@
-"""A solver is what its order says: measured on equations with known solutions."""
+"""Solvers converge with their order on equations with known solutions."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ EXACT_FOR_LEAK = ["lie_trotter", "strang", "exponential_euler", "exponential_heu
 @pytest.mark.parametrize("leak", [0.0, 1.5])
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", FIXED)
-def test_error_falls_with_the_order_of_the_method(name, problem, leak):
+def test_solver_error_falls_with_its_order(name, problem, leak):
     case = PROBLEMS[problem](leak)
     errors = [
         (solve(case.dynamics, case.x0, solver=name, steps=steps).state - case.exact(1.0)).abs().max().item()
@@ -27,7 +27,7 @@ def test_error_falls_with_the_order_of_the_method(name, problem, leak):
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("name", EXACT_FOR_LEAK)
-def test_without_forcing_the_leak_is_solved_exactly(name, steps):
+def test_leak_without_forcing_is_solved_exactly(name, steps):
     anchor = torch.tensor([1.0, -2.0], dtype=torch.float64)
     start = torch.tensor([4.0, 3.0], dtype=torch.float64)
     still = {"attention": lambda x, t, _: torch.zeros_like(x), "mlp": lambda x, t, _: torch.zeros_like(x)}
@@ -38,7 +38,7 @@ def test_without_forcing_the_leak_is_solved_exactly(name, steps):
 
 
 @pytest.mark.parametrize("name", ["exponential_euler", "exponential_heun"])
-def test_exponential_methods_are_exact_under_constant_forcing(name):
+def test_exponential_solvers_are_exact_for_constant_forcing(name):
     push = torch.tensor([0.3, -0.7], dtype=torch.float64)
     anchor = torch.zeros(2, dtype=torch.float64)
     dynamics = Dynamics({"push": lambda x, t, _: push}, anchor=anchor, leak=2.0)
@@ -47,7 +47,7 @@ def test_exponential_methods_are_exact_under_constant_forcing(name):
 
 
 @pytest.mark.parametrize(("exponential", "plain"), [("exponential_euler", "euler"), ("exponential_heun", "heun")])
-def test_exponential_methods_without_a_leak_are_the_plain_ones(exponential, plain):
+def test_exponential_solvers_without_leak_equal_plain_ones(exponential, plain):
     case = PROBLEMS["nonlinear"](0.0)
     a, b = (solve(case.dynamics, case.x0, solver=name, steps=5).state for name in (exponential, plain))
     torch.testing.assert_close(a, b, rtol=1e-14, atol=0)
@@ -55,7 +55,7 @@ def test_exponential_methods_without_a_leak_are_the_plain_ones(exponential, plai
 
 @pytest.mark.parametrize("name", ["lie_trotter", "strang"])
 @pytest.mark.parametrize("kept", ["attention", "mlp"])
-def test_a_splitting_with_one_component_switched_off_is_the_other_alone(name, kept):
+def test_splitting_with_a_zero_component_equals_the_other_alone(name, kept):
     case = PROBLEMS["nonlinear"](0.8)
     both = {
         each: component if each == kept else (lambda x, t, _: torch.zeros_like(x))
@@ -79,7 +79,7 @@ def test_a_splitting_with_one_component_switched_off_is_the_other_alone(name, ke
 
 
 @pytest.mark.parametrize("name", ["midpoint", "rk4"])
-def test_stages_are_evaluated_at_their_nodes(name):
+def test_runge_kutta_stages_are_evaluated_at_their_nodes(name):
     """x' = 3 t^2 has the solution t^3, which the midpoint rule misses by h^2/4 a unit of time and RK4 does not miss."""
     x0 = torch.zeros(1, dtype=torch.float64)
     found = solve(lambda x, t: torch.full_like(x, 3 * t**2), x0, solver=name, steps=4, t0=1.0, t1=2.0).state.item()
@@ -88,7 +88,7 @@ def test_stages_are_evaluated_at_their_nodes(name):
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_backwards_undoes_forwards(name):
+def test_integrating_backwards_returns_to_the_start(name):
     case = PROBLEMS["linear"](0.0)
     errors = []
     for steps in (100, 200):
@@ -113,7 +113,7 @@ def counting():
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_nfe_is_what_a_counting_field_counts(name):
+def test_nfe_equals_the_counted_evaluations(name):
     dynamics, calls = counting()
     solution = solve(dynamics, dynamics.anchor, solver=name, steps=5)
     assert solution.stats.nfe == max(calls.values())
@@ -121,7 +121,7 @@ def test_nfe_is_what_a_counting_field_counts(name):
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_what_has_come_to_rest_is_not_evaluated_and_not_counted(name):
+def test_faded_field_is_not_evaluated_and_not_counted(name):
     dynamics, calls = counting()
     dynamics = Fade(1.0, 0.25)(dynamics)
     near, far = (solve(dynamics, dynamics.anchor, solver=name, steps=steps, t1=0.25 * steps).stats for steps in (5, 32))
@@ -131,7 +131,7 @@ def test_what_has_come_to_rest_is_not_evaluated_and_not_counted(name):
     assert 0 <= spare <= 2 * make_solver(name).evaluations(2)
 
 
-def test_a_solver_object_is_as_good_as_its_name():
+def test_solver_object_equals_solver_name():
     case = PROBLEMS["linear"](0.0)
     by_name, by_object = (solve(case.dynamics, case.x0, solver=s, steps=3).state for s in ("heun", make_solver("heun")))
     assert torch.equal(by_name, by_object)

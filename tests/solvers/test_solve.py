@@ -1,4 +1,4 @@
-"""What solve keeps, says and refuses."""
+"""solve: what it saves, reports and refuses."""
 
 import math
 
@@ -15,19 +15,19 @@ def decay(x, t):
     return -x
 
 
-def test_n_steps_are_n_steps():
+def test_solve_makes_exactly_n_steps():
     solution = solve(decay, torch.ones(1, dtype=torch.float64), solver="euler", steps=12)
     assert solution.state.item() == pytest.approx((1 - 1 / 12) ** 12, rel=1e-14)
     assert solution.stats.steps == solution.stats.nfe == 12
 
 
-def test_nothing_is_kept_unless_asked():
+def test_solve_saves_nothing_by_default():
     solution = solve(decay, torch.ones(2), solver="euler", steps=4)
     assert solution.states == () == solution.attentions
     assert solution.penalties == {}
 
 
-def test_saved_states_and_times():
+def test_save_returns_states_and_times():
     solution = solve(decay, torch.ones(1, dtype=torch.float64), solver="euler", steps=4, t0=1.0, t1=3.0, save=[0, 3])
     assert solution.times == (1.0, 2.5)
     assert [state.item() for state in solution.states] == [1.0, pytest.approx(0.5**3)]
@@ -36,7 +36,7 @@ def test_saved_states_and_times():
     assert torch.equal(everything.states[-1], everything.state)
 
 
-def test_kept_states_carry_gradient_unless_detached():
+def test_saved_states_have_gradients_unless_detached():
     x0 = torch.ones(2, requires_grad=True)
     kept = solve(decay, x0, solver="euler", steps=2, save="all").states
     cut = solve(decay, x0, solver="euler", steps=2, save=SaveAt("all", detach=True)).states
@@ -49,7 +49,7 @@ class Square(Penalty):
         return step.before.square().mean()
 
 
-def test_a_penalty_is_a_mean_over_time_whatever_the_number_of_steps():
+def test_penalty_is_a_mean_over_time_for_any_number_of_steps():
     """1/T int_0^T e^{-2t} dt, approached from the left ends of the steps."""
     x0 = torch.ones(1, dtype=torch.float64)
     exact = (1 - math.exp(-4)) / 4
@@ -61,7 +61,7 @@ def test_a_penalty_is_a_mean_over_time_whatever_the_number_of_steps():
     assert errors[1] / errors[2] == pytest.approx(2, rel=0.05)
 
 
-def test_attention_maps_come_one_for_each_evaluation_with_gradient():
+def test_save_attentions_gives_a_map_per_evaluation_with_gradient():
     field = VectorField(16, 2)
     solution = solve(field, torch.randn(2, 5, 16), solver="rk4", steps=3, save=SaveAt(attentions=True))
     assert len(solution.attentions) == solution.stats.nfe == 12
@@ -70,7 +70,7 @@ def test_attention_maps_come_one_for_each_evaluation_with_gradient():
     assert field.attention.q_proj.weight.grad.abs().sum() > 0
 
 
-def test_fused_and_observed_attention_give_the_same_trajectory():
+def test_saving_attentions_does_not_change_the_trajectory():
     field, x0 = VectorField(16, 2, leak=0.5), torch.randn(2, 5, 16)
     a = solve(field, x0, solver="heun", steps=3).state
     b = solve(field, x0, solver="heun", steps=3, save=SaveAt(attentions=True)).state
@@ -105,19 +105,19 @@ def test_autocast_keeps_the_state_in_single_precision():
     assert {state for state, _ in seen} == {torch.float32}
 
 
-def test_a_state_of_low_precision_stays_so():
+def test_bfloat16_state_stays_bfloat16():
     field = VectorField(16, 2).bfloat16()
     assert solve(field, torch.randn(1, 3, 16).bfloat16(), solver="heun", steps=2).state.dtype == torch.bfloat16
 
 
-def test_a_state_that_is_not_finite_is_a_status_with_a_remedy():
+def test_nonfinite_state_gives_a_status_with_a_remedy():
     solution = solve(lambda x, t: x**3, torch.full((1,), 1e10), solver="euler", steps=10)
     assert not solution.ok
     assert "not finite" in solution.status
     assert "more steps" in solution.status
 
 
-def test_problems_are_reported_together():
+def test_solve_reports_all_problems_together():
     message = r"2 problems(.|\n)*steps=0(.|\n)*t0=1.0, t1=1.0; expected finite times that differ"
     with pytest.raises(ValueError, match=message):
         solve(decay, torch.ones(1), solver="euler", steps=0, t0=1.0, t1=1.0)
@@ -139,6 +139,6 @@ def test_problems_are_reported_together():
         ({"solver": "euler", "steps": 2, "save": "some"}, r"expected 'all'"),
     ],
 )
-def test_bad_arguments_say_what_was_given_and_what_to_do(settings, message):
+def test_solve_errors_name_given_and_expected_values(settings, message):
     with pytest.raises(ValueError, match=message):
         solve(decay, torch.ones(1), **settings)

@@ -1,4 +1,4 @@
-"""How a layer is stepped: each block is its polynomial on a linear field, and always of the increment."""
+"""Each block equals its polynomial on a linear field."""
 
 import math
 
@@ -43,7 +43,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_on_a_linear_field_a_block_is_its_polynomial(name):
+def test_block_on_a_linear_field_equals_its_polynomial(name):
     block = BLOCKS[name](DIM).double()
     for weight in block.parameters():
         if name == "rk2_gated":
@@ -65,7 +65,7 @@ def stack(layers=3, **options):
     ).double()
 
 
-def test_a_gate_of_one_half_and_learned_halves_are_plain_rk2():
+def test_gated_and_learned_rk2_with_halves_equal_rk2():
     x = torch.randn(2, 5, DIM, dtype=torch.float64)
     plain, gated, learned = stack(block="rk2"), stack(block="rk2_gated"), stack(block="rk2_learned")
     torch.nn.init.zeros_(gated.block.gate.weight)
@@ -78,7 +78,7 @@ def test_a_gate_of_one_half_and_learned_halves_are_plain_rk2():
     torch.testing.assert_close(gated(x).state, stack()(x).state, rtol=1e-12, atol=1e-12)
 
 
-def test_all_layers_share_one_gate_that_begins_as_published():
+def test_layers_share_one_gate_with_xavier_init():
     few, many = (
         sum(weight.numel() for weight in stack(layers, block="rk2_gated").block.parameters()) for layers in (1, 6)
     )
@@ -89,7 +89,7 @@ def test_all_layers_share_one_gate_that_begins_as_published():
     assert gate.bias == 0.0
 
 
-def test_macaron_has_two_halves_of_an_mlp_and_one_more_norm():
+def test_macaron_has_two_half_mlps_and_one_more_norm():
     plain, macaron = stack(1), stack(1, block="macaron")
     first, _, last = macaron.layers[0].components.values()
     assert first.body.up_proj.out_features == last.body.up_proj.out_features == DIM
@@ -103,7 +103,7 @@ def test_macaron_has_two_halves_of_an_mlp_and_one_more_norm():
     torch.testing.assert_close(macaron(x).state, y + after(y, 0.0, None) / 2, rtol=1e-12, atol=1e-12)
 
 
-def test_layers_in_groups_have_the_same_weights():
+def test_stack_with_shared_2_uses_each_field_for_two_layers():
     grouped = stack(5, shared=2)
     assert len(grouped.layers) == 3
     assert [grouped.blocks().index(layer) for layer in grouped.blocks()] == [0, 0, 2, 2, 4]

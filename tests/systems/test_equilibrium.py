@@ -1,4 +1,4 @@
-"""The rest point is where the trajectory ends, from the same weights."""
+"""The equilibrium is the end of the trajectory, with the same weights."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def images():
     return tiny_images(6)
 
 
-def test_it_is_where_the_trajectory_ends(model, images):
+def test_equilibrium_equals_the_end_of_a_long_trajectory(model, images):
     with torch.no_grad():
         far = model(images, steps=400, horizon=300.0)  # the model's own step of 0.75
         rest = model(images, depth="equilibrium")
@@ -42,7 +42,7 @@ def test_it_is_where_the_trajectory_ends(model, images):
     assert int(rest.trajectory.evaluations.max()) < 100
 
 
-def test_the_velocity_is_zero_at_the_rest_point_of_the_equation(model, images):
+def test_velocity_at_the_exponential_euler_equilibrium_is_zero(model, images):
     with torch.no_grad():
         rest = model(images, depth="equilibrium", solver="exponential_euler").trajectory.state
         x0 = model.odevit.embedding(images)
@@ -50,7 +50,7 @@ def test_the_velocity_is_zero_at_the_rest_point_of_the_equation(model, images):
     assert (speed < 1e-3).all()
 
 
-def test_the_same_checkpoint_is_an_ode_and_an_equilibrium_both_ways(model, images, tmp_path):
+def test_checkpoint_loads_as_ode_and_as_equilibrium(model, images, tmp_path):
     model.save_pretrained(tmp_path / "ode")
     rest = OdeViTForImageClassification.from_pretrained(tmp_path / "ode", depth="equilibrium").eval()
     assert isinstance(rest.odevit.depth, EquilibriumDepth)
@@ -68,7 +68,7 @@ def test_the_same_checkpoint_is_an_ode_and_an_equilibrium_both_ways(model, image
         torch.testing.assert_close(searching(images).logits, far, rtol=1e-2, atol=1e-3)
 
 
-def test_another_depth_borrows_the_field_and_leaves_no_trace(model, images):
+def test_call_with_depth_equilibrium_does_not_change_the_model(model, images):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
     model(images, depth="equilibrium")
@@ -78,7 +78,7 @@ def test_another_depth_borrows_the_field_and_leaves_no_trace(model, images):
     assert [module.training for module in model.modules()] == modes
 
 
-def test_a_field_without_a_rest_point_is_reported(images):
+def test_equilibrium_without_rest_point_reports_failure(images):
     torch.manual_seed(0)
     drifting = tiny_model(**{**RESTING, "leak": 0.0})
     with torch.no_grad():
@@ -96,16 +96,16 @@ def test_a_field_without_a_rest_point_is_reported(images):
 
 
 @torch.no_grad()
-def test_short_steps_do_not_make_a_rest_point_of_what_moves_slowly_in_them(images):
+def test_short_steps_tighten_the_tolerance_in_proportion(images):
     torch.manual_seed(0)
     drifting = tiny_model(**{**RESTING, "leak": 0.0, "steps": 200})
     solution = drifting(images, depth="equilibrium", on_failure="ignore").trajectory
-    assert (solution.residual < 1e-2).all(), "which would be small of a step that is 25 times as long"
+    assert (solution.residual < 1e-2).all(), "small for a step of the usual length"
     assert solution.unsettled.all()
     assert "No rest point was found for 6 of 6" in solution.status
 
 
-def test_a_score_counts_who_did_not_come_to_rest_in_all_batches(images):
+def test_evaluate_batches_counts_unsettled_samples_of_all_batches(images):
     torch.manual_seed(0)
     drifting = tiny_model(**{**RESTING, "leak": 0.0}, depth="equilibrium")
     labels = torch.arange(6) % 3
@@ -118,7 +118,7 @@ def test_a_score_counts_who_did_not_come_to_rest_in_all_batches(images):
 
 
 @torch.no_grad()
-def test_who_came_near_and_no_nearer_is_told():
+def test_status_counts_samples_above_the_tolerance():
     depth, x0, _ = small(iterations=1)
     solution = depth(x0)
     assert solution.ok
@@ -128,7 +128,7 @@ def test_who_came_near_and_no_nearer_is_told():
     assert small()[0](x0).status.startswith("At rest after ")
 
 
-def test_what_belongs_to_a_trajectory_is_refused(model, images):
+def test_equilibrium_refuses_trajectory_options(model, images):
     with pytest.raises(ConfigError, match="a rest point has none"):
         model(images, depth="equilibrium", horizon=3.0)
     with pytest.raises(ConfigError, match="need a trajectory"):
@@ -140,7 +140,7 @@ def test_what_belongs_to_a_trajectory_is_refused(model, images):
 
 
 @torch.no_grad()
-def test_a_model_without_steps_of_its_own_comes_to_rest_in_those_that_are_given(images):
+def test_equilibrium_of_a_dopri5_model_needs_a_fixed_step_solver(images):
     torch.manual_seed(0)
     model = tiny_model(**RESTING | {"solver": "dopri5", "tolerance": 1e-6})
     with pytest.raises(ConfigError, match=r"has 1 problem:\n.*pass solver=exponential_euler"):
@@ -152,7 +152,7 @@ def test_a_model_without_steps_of_its_own_comes_to_rest_in_those_that_are_given(
 
 
 @pytest.mark.parametrize("kind", [True, "add"])
-def test_what_knows_the_time_for_ever_has_no_rest_point(images, kind):
+def test_equilibrium_refuses_time_conditioned_fields(images, kind):
     settings = {**RESTING, "time_conditioned": kind}
     asked, trained = tiny_model(**settings), tiny_model(**settings, depth="equilibrium").train()
     with torch.no_grad(), pytest.raises(ConfigError, match=r"depends on time at all times.*use depth='ode'"):
@@ -161,7 +161,7 @@ def test_what_knows_the_time_for_ever_has_no_rest_point(images, kind):
         trained(images)
 
 
-def test_a_depth_by_itself():
+def test_equilibrium_depth_without_a_model_finds_zero_velocity():
     torch.manual_seed(0)
     depth = EquilibriumDepth(
         lambda: VectorField(16, 2, 1.0, leak=1.0), SolverConfig("exponential_euler", 4, 4.0)
@@ -172,7 +172,7 @@ def test_a_depth_by_itself():
 
 
 @pytest.mark.parametrize("blend", ["linear", "constant"])
-def test_the_rest_point_is_that_of_the_last_knot(images, blend):
+def test_equilibrium_of_knots_is_that_of_the_last_knot(images, blend):
     torch.manual_seed(3)
     model = tiny_model(**RESTING | {"knots": 7, "blend": blend})
     for weight in model.odevit.depth.field.knots.parameters():
@@ -186,7 +186,7 @@ def test_the_rest_point_is_that_of_the_last_knot(images, blend):
     torch.testing.assert_close(rest, far, rtol=1e-2, atol=1e-2)
 
 
-def test_a_field_that_fades_rests_where_its_trajectory_ends(images):
+def test_equilibrium_of_a_fading_field_is_the_end_of_its_trajectory(images):
     model = tiny_model(**RESTING | {"knots": 2, "leak": 0.0, "fade": 0.2})
     with torch.no_grad():
         rest, far = model(images, depth="equilibrium"), model(images, steps=16, horizon=12.0)
@@ -208,7 +208,7 @@ def gradient(x0, weights, depth):
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, [x0, *depth.parameters()])])
 
 
-def test_implicit_unrolled_and_phantom_gradients_agree_at_rest():
+def test_implicit_unrolled_and_phantom_gradients_agree():
     precise = {"tolerance": 1e-9, "iterations": 300}
     found = {
         name: gradient(x0, weights, depth)
@@ -228,7 +228,7 @@ def test_implicit_unrolled_and_phantom_gradients_agree_at_rest():
     assert max(errors[30], errors["damped"]) < 1e-4
 
 
-def test_memory_does_not_grow_with_the_search():
+def test_saved_tensors_do_not_grow_with_iterations():
     def kept(**options):
         depth, x0, _ = small(tolerance=1e-12, **options)
         saved = []
@@ -238,12 +238,12 @@ def test_memory_does_not_grow_with_the_search():
 
     few, many = kept(iterations=8), kept(iterations=60)
     assert few[0] == many[0]
-    assert few[1] == 8 < many[1], "the search itself was longer"
+    assert few[1] == 8 < many[1], "the search was longer"
     assert kept(iterations=60, gradient="unrolled")[0] > 5 * kept(iterations=8, gradient="unrolled")[0] > few[0]
     assert kept(gradient="phantom", iterations=8)[0] == kept(gradient="phantom", iterations=60)[0]
 
 
-def test_the_state_is_the_same_with_a_gradient_and_without():
+def test_state_with_gradient_equals_state_without():
     for name in ("implicit", "phantom"):
         depth, x0, _ = small(gradient=name)
         with torch.no_grad():
@@ -253,7 +253,7 @@ def test_the_state_is_the_same_with_a_gradient_and_without():
 
 
 def test_dropout_has_one_mask_for_the_whole_search():
-    """With a mask drawn at every evaluation there would be nothing to find."""
+    """With a new mask at every evaluation there would be no fixed point."""
     torch.manual_seed(0)
     field = VectorField(16, 2, 1.0, leak=1.0, attention_dropout=0.3, output_dropout=0.3).double()
     depth = EquilibriumDepth(lambda: field, SolverConfig("exponential_euler", 4, 4.0), tolerance=1e-8).train()
@@ -265,7 +265,7 @@ def test_dropout_has_one_mask_for_the_whole_search():
 
 
 class Drifting(Field):
-    """dx/dt = w tanh(x) - (x - x0), and x0 + w for a sample that begins above 5: that one never rests."""
+    """dx/dt = w tanh(x) - (x - x0), and x0 + w for a sample that begins above 5: that one has no rest point."""
 
     def __init__(self):
         super().__init__()
@@ -278,7 +278,7 @@ class Drifting(Field):
         )
 
 
-def test_who_does_not_come_to_rest_in_training_is_told_and_learned_from_step_by_step():
+def test_unsettled_samples_in_training_warn_and_get_step_gradients():
     depth = EquilibriumDepth(Drifting, SolverConfig("euler", 10, 1.0), phantom_steps=5).train()
     x0 = torch.tensor([[0.5, 1.0], [9.0, 9.0], [1.0, 2.0]], dtype=torch.float64)
 
@@ -302,7 +302,7 @@ def test_who_does_not_come_to_rest_in_training_is_told_and_learned_from_step_by_
     assert "No rest point was found for 1 of 3 samples" in depth.eval()(x0).status
 
 
-def test_the_jacobian_at_rest_is_a_cost_of_training():
+def test_jacobian_option_adds_the_frobenius_norm_to_the_costs():
     depth, x0, _ = small(jacobian=0.5)
     assert depth.eval()(x0).costs == {}
     few = x0.expand(4, -1, -1)[:1].expand(2000, -1, -1).contiguous()
@@ -318,7 +318,7 @@ def test_the_jacobian_at_rest_is_a_cost_of_training():
     assert depth(few).costs["jacobian"] < 0.7 * solution.costs["jacobian"]
 
 
-def test_options_that_make_no_sense_are_refused_by_name():
+def test_invalid_equilibrium_options_are_named():
     options = {"search": "newton", "gradient": "none", "damping": 0, "phantom_steps": 0, "tolerance": 1.0}
     with pytest.raises(ConfigError) as caught:
         tiny_model(depth="equilibrium", depth_options=options | {"serch": "broyden"})
@@ -330,7 +330,7 @@ def test_options_that_make_no_sense_are_refused_by_name():
         moving(tiny_images())
 
 
-def test_a_search_asks_for_no_more_than_rounding_leaves():
+def test_tolerance_is_raised_to_the_rounding_error_under_autocast():
     depth, x0, _ = small(tolerance=1e-5)
     depth, x0 = depth.float(), x0.float()
     with torch.no_grad():
@@ -344,8 +344,8 @@ def test_a_search_asks_for_no_more_than_rounding_leaves():
 
 
 @pytest.mark.parametrize("donated", [True, False])
-def test_a_compiled_field_has_the_same_implicit_gradient(donated):
-    """Compiled where the backward pass can be run again; as it is written where that would give its memory away."""
+def test_compiled_field_gives_the_same_implicit_gradient(donated):
+    """The field runs compiled, or eagerly if compiled graphs donate their buffers."""
     depth, x0, weights = small()
     plain, passes = gradient(x0, weights, depth), {"forward": 0, "backward": 0}
 
@@ -366,7 +366,7 @@ def test_a_compiled_field_has_the_same_implicit_gradient(donated):
 
 
 @pytest.mark.parametrize("gradient", ["implicit", "phantom", "unrolled"])
-def test_a_compiled_model_searches_outside_of_its_graphs(gradient, images):
+def test_compiled_equilibrium_model_gives_the_same_gradients(gradient, images):
     options = {"gradient": gradient, "iterations": 40}
     model, labels = tiny_model(**RESTING, depth="equilibrium", depth_options=options).train(), torch.arange(6) % 3
     plain = torch.autograd.grad(model(images, labels).loss, list(model.parameters()))

@@ -1,4 +1,4 @@
-"""Depth as a number of layers, and the options that only one meaning of depth knows."""
+"""LayerRecorder, and the options of a depth."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from tests.tiny import tiny_images, tiny_model
 
 
 class EchoDepth(StackedDepth):
-    """A stack whose last layers are gone through `echoes` times."""
+    """A stack that repeats its last layer `echoes` times."""
 
     rules = {"echoes": integer(1, 4)}  # noqa: RUF012
 
@@ -42,7 +42,7 @@ def echo():
 
 
 @pytest.mark.usefixtures("echo")
-def test_options_reach_the_depth_from_the_command_line_and_back_from_a_folder(tmp_path):
+def test_depth_options_are_read_from_recipes_and_saved(tmp_path):
     recipe = compose_recipe(["depth=echo", "depth.echoes=3"])
     recipe.check()
     assert recipe.model_settings()["depth_options"] == {"echoes": 3}
@@ -66,20 +66,20 @@ def test_options_reach_the_depth_from_the_command_line_and_back_from_a_folder(tm
         (["depth=echo", "model.depth_options=3"], "expected names and values"),
     ],
 )
-def test_options_that_are_wrong_are_told_by_the_key_that_was_typed(words, said):
+def test_invalid_depth_options_are_named_by_their_recipe_key(words, said):
     with pytest.raises(ConfigError) as error:
         compose_recipe(words).check()
     assert said in str(error.value)
 
 
 @pytest.mark.usefixtures("echo")
-def test_what_a_depth_costs_is_added_to_the_loss_in_training_alone():
+def test_costs_of_a_depth_are_added_to_the_training_loss_only():
     model, images, labels = tiny_model(depth="echo"), tiny_images(), torch.tensor([0, 1, 2])
     plain, trained = (float(model.train(mode)(images, labels).loss.detach()) for mode in (False, True))
     assert trained - plain == pytest.approx(6.0, abs=1e-4)
 
 
-def test_layer_recorder_keeps_the_states_and_maps_that_were_asked_for():
+def test_layer_recorder_saves_requested_states_and_maps():
     model, images = tiny_model(depth="stacked", steps=3), tiny_images()
     x0 = model.embed(images)
     recorder = LayerRecorder(x0, 3, SaveAt(steps=(0, 2), attentions=True), {})

@@ -1,4 +1,4 @@
-"""Recurrent depth: the image comes in at every step, their number is drawn, and only the last are learned from."""
+"""Recurrent depth: input injection, random depth, truncated backpropagation, early exit."""
 
 import math
 
@@ -35,7 +35,7 @@ def through(blocks, x):
 
 
 @pytest.mark.parametrize(("mean", "spread"), [(9.0, 0.5), (3.0, 0.0)])
-def test_a_drawn_depth_has_the_stated_mean(mean, spread):
+def test_draw_has_the_given_mean_and_variance(mean, spread):
     depth, count = recurrent(mean=mean, spread=spread).depth, 4000
     drawn = torch.tensor([depth.draw() for _ in range(count)], dtype=torch.float64)
     assert drawn.min() >= 1
@@ -45,7 +45,7 @@ def test_a_drawn_depth_has_the_stated_mean(mean, spread):
     assert drawn.var().item() == pytest.approx(variance, rel=0.25)
 
 
-def test_training_draws_its_depth_and_its_start_and_evaluation_neither():
+def test_training_draws_steps_and_initial_state_and_evaluation_does_not():
     model, images = recurrent(), tiny_images()
     x0 = model.embed(images)
     assert torch.equal(model.follow(x0).state, model.follow(x0).state)
@@ -60,7 +60,7 @@ def test_training_draws_its_depth_and_its_start_and_evaluation_neither():
 
 
 @torch.no_grad()
-def test_the_image_comes_in_at_every_step_and_steps_may_be_any_number():
+def test_recurrent_depth_equals_its_formula_for_any_number_of_steps():
     model = recurrent(core=2)
     depth, x0 = model.depth, model.embed(tiny_images())
     assert depth.adapter.weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 32)), rel=0.1)
@@ -76,8 +76,8 @@ def test_the_image_comes_in_at_every_step_and_steps_may_be_any_number():
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_only_the_last_steps_have_a_gradient(half):
-    """And they have all of it, in mixed precision too, where weights are cast once for several uses."""
+def test_only_the_last_backprop_steps_have_gradients(half):
+    """The gradients are complete, also in mixed precision, where casts of weights are cached."""
     model = recurrent(backprop=2).train()
     depth, x0 = model.depth, model.embed(tiny_images()).detach()
     direction = torch.randn_like(x0)  # the square of a normed state has no gradient
@@ -99,18 +99,18 @@ def test_only_the_last_steps_have_a_gradient(half):
 
 @torch.no_grad()
 @pytest.mark.parametrize("stop", ["kl:0.02", "velocity:0.1", "cosine:0.01", "entropy:0.02", "argmax:2"])
-def test_samples_leave_by_any_criterion_with_the_state_that_they_have_then(stop):
+def test_stopped_samples_equal_runs_with_their_number_of_steps(stop):
     model, images = recurrent(core=1), tiny_images(6)
     solution = model(images, steps=30, stop=stop).trajectory
     taken = solution.stop_times.long()
     assert torch.equal(solution.evaluations, 2 + taken)
-    assert taken.float().mean() < 30, "somebody leaves early"
+    assert taken.float().mean() < 30, "some samples stop early"
     for sample, steps in enumerate(taken.tolist()):
         alone = model(images[sample : sample + 1], steps=steps).trajectory
         torch.testing.assert_close(alone.state[0], solution.state[sample], rtol=1e-4, atol=1e-4)
 
 
-def test_every_criterion_is_one_that_it_takes_and_none_in_training():
+def test_recurrent_depth_accepts_every_stop_in_evaluation_only():
     model, images = recurrent(), tiny_images()
     for name, kind in STOPS.items():
         assert issubclass(kind, Stop)

@@ -1,4 +1,4 @@
-"""Mixture of recursions: tokens that leave are not computed, and those that stay see one another where they stood."""
+"""Mixture of recursions: only active tokens are computed, and padding changes nothing."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def block(field, x):
 
 @torch.no_grad()
 def written_out(depth, x, keeps):
-    """One image, one recursion after the other; `keeps(r, patches, left)` says which patches go on and with what w."""
+    """One image, recursion by recursion; `keeps(r, patches, left)` gives the active patches and their w."""
     x, left = block(depth.first, x), list(range(16))
     for r in range(depth.solver_config.steps):
         left, weights = keeps(r, x[0, PATCHES], left)
@@ -48,7 +48,7 @@ def written_out(depth, x, keeps):
 
 @pytest.mark.parametrize("capacities", [None, [1.0, 1.0, 1.0], [0.5, 0.5, 0.07]])
 @torch.no_grad()
-def test_experts_take_the_best_of_those_who_are_left_and_all_of_them_at_capacity_one(capacities):
+def test_expert_router_computes_the_top_patches_of_each_recursion(capacities):
     depth = (model := recursions(capacities=capacities, blocks=2)).depth
     x0 = model.embed(tiny_images())
     solution = depth(x0, Request(save="all"))
@@ -66,11 +66,11 @@ def test_experts_take_the_best_of_those_who_are_left_and_all_of_them_at_capacity
     assert solution.evaluations.tolist() == pytest.approx([worth] * 3, rel=1e-5)
     moved = [(b - a).abs().amax(dim=-1) > 0 for a, b in zip(solution.states[1:-2], solution.states[2:-1], strict=True)]
     assert [int(each.sum()) for each in moved] == [3 * (3 + count) for count in counts]
-    assert all(each[:, [0, 17, 18]].all() for each in moved), "CLS and registers are always among them"
+    assert all(each[:, [0, 17, 18]].all() for each in moved), "CLS and registers are always active"
 
 
 @torch.no_grad()
-def test_patches_choose_how_deep_they_go_whoever_else_is_in_the_batch():
+def test_token_router_equals_single_images_written_out():
     depth = (model := recursions(router="token")).depth
     x0 = model.embed(tiny_images(4))
     solution = depth(x0)
@@ -86,7 +86,7 @@ def test_patches_choose_how_deep_they_go_whoever_else_is_in_the_batch():
         torch.testing.assert_close(solution.state[sample], written_out(depth, here, keeps)[0], rtol=1e-4, atol=1e-4)
         worth = 2 + sum(3 + sum(each >= r for each in chosen) for r in range(3)) / 19
         assert solution.evaluations[sample].item() == pytest.approx(worth, rel=1e-5)
-    assert len(set(solution.evaluations.tolist())) > 1, "images need different amounts"
+    assert len(set(solution.evaluations.tolist())) > 1, "images need different numbers of evaluations"
 
 
 KINDS = {kind: {"attention": kind} for kind in ("dot", "cosine", "l2", "hopfield")}
@@ -95,8 +95,8 @@ KINDS |= {"normed and turned": {"qk_norm": True, "rope_theta": 100.0}}
 
 
 @pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
-def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
-    """States and gradients of a batch, all images of it in one group, are those of its images one by one."""
+def test_padding_of_a_group_changes_no_state_or_gradient(settings, monkeypatch):
+    """States and gradients of a batch in one group equal those of single images."""
     monkeypatch.setattr(routing, "MAX_GROUPS", 1)
     depth = (model := recursions(router="token", price=0.0, settings=settings)).train().depth
     x0, direction = model.embed(tiny_images(4)).detach(), torch.randn(4, 19, 32)
@@ -113,7 +113,7 @@ def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
     )
     state, together = gradients(slice(None))
     fills = any(group.mask is not None for group in counts)
-    assert fills == (not settings.get("attention_options")), "a flow cannot hide tokens, and has groups of its own"
+    assert fills == (not settings.get("attention_options")), "a flow has no token mask, so its groups are exact"
     singles = [gradients(slice(n, n + 1)) for n in range(4)]
     torch.testing.assert_close(state, torch.cat([alone for alone, _ in singles]), rtol=1e-4, atol=1e-5)
     for whole, *parts in zip(together, *(grads for _, grads in singles), strict=True):
@@ -121,7 +121,7 @@ def test_what_fills_up_a_group_is_seen_by_nobody(settings, monkeypatch):
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_groups_hold_every_image_once_and_little_that_is_not_seen(exact):
+def test_group_by_count_has_every_image_once_and_little_padding(exact):
     going = torch.rand(200, 64, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, 200)[:, None]
     groups = list(group_by_count(going, exact))
     assert sorted(torch.cat([group.samples for group in groups]).tolist()) == list(range(200))
@@ -130,7 +130,7 @@ def test_groups_hold_every_image_once_and_little_that_is_not_seen(exact):
         seen = torch.ones_like(group.patches, dtype=torch.bool) if group.mask is None else group.mask
         assert torch.equal(seen.sum(dim=1), counts[group.samples])
         assert seen.shape[1] == 0 or seen.any(dim=1).all(), (
-            "attention that sees nothing is 0 or nan, as its kernel likes"
+            "attention without keys is 0 or NaN, depending on the kernel"
         )
         assert (group.patches.shape[1] - counts[group.samples]).max() <= (0 if exact else 64 / MAX_GROUPS)
         for sample, patches, mask in zip(group.samples, group.patches, seen, strict=True):
@@ -147,8 +147,8 @@ def flops(function, *args):
 
 
 @pytest.mark.parametrize("router", ["expert", "token"])
-def test_those_who_have_left_cost_nothing(router):
-    """The FLOPs of a pass are those of its blocks on as many tokens as took part, and of the scores; in inference."""
+def test_flops_are_those_of_the_active_tokens(router):
+    """The FLOPs of a pass are those of its blocks on the active tokens, and of the scores."""
     model = recursions(router=router)
     depth, x0 = model.depth, model.embed(tiny_images(1))
     solution = depth(x0, Request(save="all"))
@@ -164,7 +164,7 @@ def test_those_who_have_left_cost_nothing(router):
     assert blocks < flops(block, depth.first, x0) * 5
 
 
-def test_even_choices_cost_least():
+def test_token_router_cost_is_smallest_for_even_depths():
     router = TokenChoice(2, 2)
     with torch.no_grad():
         router.scores.weight.copy_(torch.tensor([[4.0, 0.0], [0.0, 4.0]]))
@@ -177,7 +177,7 @@ def test_even_choices_cost_least():
 
 
 @torch.no_grad()
-def test_patches_keep_their_places_when_others_leave():
+def test_rotary_positions_of_active_patches_do_not_change():
     field = recursions(settings={"rope_theta": 100.0}).depth.first
     x, kept = torch.randn(2, 19, 32), torch.tensor([[0, 3, 7, 18], [0, 4, 11, 17]])
     attention = field.components["attention"]
@@ -192,7 +192,7 @@ def test_patches_keep_their_places_when_others_leave():
 
 
 @torch.no_grad()
-def test_other_sizes_of_image_keep_their_shares():
+def test_capacities_are_shares_at_other_image_sizes():
     model = recursions()
     wide = model(torch.randn(2, 3, 16, 32), interpolate_pos_encoding=True).trajectory
     assert wide.evaluations[0].item() == pytest.approx(2 + (3 * 3 + 32 + 21 + 10) / 35)
@@ -211,13 +211,13 @@ def test_other_sizes_of_image_keep_their_shares():
         ({"router": "both"}, "expected expert or token"),
     ],
 )
-def test_capacities_that_make_no_sense_are_refused(options, said):
+def test_invalid_capacities_are_refused(options, said):
     with pytest.raises(ConfigError) as error:
         tiny_model(depth="recursions", depth_options=options, steps=2)
     assert said in str(error.value)
 
 
-def test_maps_of_images_that_keep_different_tokens_are_refused():
+def test_output_attentions_are_refused_with_the_token_router():
     with pytest.raises(ConfigError, match="images keep different numbers of tokens"):
         recursions(router="token")(tiny_images(), output_attentions=True)
     maps = recursions()(tiny_images(), output_attentions=True).attentions

@@ -1,4 +1,4 @@
-"""How much a layer changes: by hand, as it begins, and through a folder."""
+"""Residual scalings: formulas, initial values, saving and loading."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ CONSTANTS = {  # s_l, then a_l
 
 @pytest.mark.parametrize("depth", [StackedDepth, TiedDepth])
 @pytest.mark.parametrize("name", SCALINGS)
-def test_layers_by_hand_as_they_begin(name, depth):
+def test_initial_scaled_layers_equal_their_formula(name, depth):
     scaled = depth(lambda: VectorField(DIM, 2, 1.0), SolverConfig("euler", LAYERS, 3.0), scaling=name).double()
     fields = scaled.blocks() if depth is StackedDepth else [scaled.field] * LAYERS
     x0 = x = torch.randn(2, 5, DIM, dtype=torch.float64)
@@ -44,7 +44,7 @@ def test_layers_by_hand_as_they_begin(name, depth):
     assert sum(weight.numel() for weight in scaled.scaling.parameters()) == learned.get(name, 0)
 
 
-def test_every_factor_scales_its_own_layer_and_component():
+def test_learned_factors_scale_their_layer_and_component():
     depth = StackedDepth(lambda: VectorField(DIM, 2, 1.0), SolverConfig("euler", 2, 1.0), scaling="layerscale").double()
     for factor in depth.scaling.factors:
         torch.nn.init.normal_(factor)
@@ -56,7 +56,7 @@ def test_every_factor_scales_its_own_layer_and_component():
     torch.testing.assert_close(depth(x0).state, x, rtol=1e-12, atol=1e-12)
 
 
-def test_values_can_be_set():
+def test_scaling_value_sets_the_published_number():
     solver_config = SolverConfig("euler", 5, 1.0)
     half = StackedDepth(lambda: VectorField(DIM, 2, 1.0), solver_config, scaling="rezero", scaling_value=0.5)
     assert [float(factor.detach()) for factor in half.scaling.factors] == [0.5] * 5
@@ -66,7 +66,7 @@ def test_values_can_be_set():
     assert starts == [0.1, 1e-5, 1e-6]
 
 
-def test_rezero_begins_as_the_identity_and_can_leave_it():
+def test_rezero_is_initially_the_identity_and_has_gradients():
     model, images = tiny_model(depth="stacked", depth_options={"scaling": "rezero"}), tiny_images()
     solution = model(images, save="all").trajectory
     torch.testing.assert_close(solution.state, solution.states[0], rtol=0, atol=0)
@@ -74,7 +74,7 @@ def test_rezero_begins_as_the_identity_and_can_leave_it():
     assert all(factor.grad.abs() > 0 for factor in model.depth.scaling.factors)
 
 
-def test_deepnet_begins_with_smaller_values_and_outputs_once(tmp_path):
+def test_deepnet_gain_is_applied_once_and_not_after_loading(tmp_path):
     model = tiny_model(depth="stacked", steps=4, depth_options={"scaling": "deepnet"})
 
     def norms(part):
@@ -104,6 +104,6 @@ def test_deepnet_begins_with_smaller_values_and_outputs_once(tmp_path):
         ("dense", {"scalings": "1/L"}, r"unknown option 'scalings'(.|\n)*Did you mean 'scaling'"),
     ],
 )
-def test_what_is_wrong_is_said(depth, options, said):
+def test_invalid_scaling_options_are_refused(depth, options, said):
     with pytest.raises(ConfigError, match=said):
         tiny_config(depth=depth, depth_options=options)

@@ -1,4 +1,4 @@
-"""Every system by its name: it learns, is saved and loaded, runs in a pipeline, and is analysed or says why not."""
+"""Every system by name: gradients, saving, loading, pipelines, and its field or an error."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def model(request):
     return make(request.param)
 
 
-def test_it_learns_with_all_its_weights(model):
+def test_every_system_has_gradients_for_all_weights(model):
     output = model.train()(tiny_images(4), labels=torch.tensor([0, 1, 2, 0]))
     output.loss.backward()
     assert torch.isfinite(output.loss)
@@ -37,7 +37,7 @@ def test_it_learns_with_all_its_weights(model):
 
 
 @torch.no_grad()
-def test_it_is_the_same_after_saving_and_runs_in_a_pipeline(model, tmp_path):
+def test_every_system_is_saved_loaded_and_runs_in_a_pipeline(model, tmp_path):
     images = tiny_images(3)
     torch.manual_seed(1)
     for weight in model.parameters():  # what begins as zero would hide what is lost
@@ -46,13 +46,13 @@ def test_it_is_the_same_after_saving_and_runs_in_a_pipeline(model, tmp_path):
     again = load(tmp_path)
     assert again.config.to_diff_dict() == model.config.to_diff_dict()
     assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in model.state_dict().items())
-    # Memory that lies elsewhere may round otherwise, and a search ends within its tolerance.
+    # Another memory alignment may round differently, and a search ends within its tolerance.
     torch.testing.assert_close(again(images).logits, model(images).logits, rtol=1e-3, atol=1e-3)
     answers = pipeline("image-classification", model=str(tmp_path))(drawn("circle", 0))
     assert sum(answer["score"] for answer in answers) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_it_has_an_equation_to_analyse_or_says_why_not(model, tmp_path):
+def test_every_system_has_a_field_or_an_error_that_says_why_not(model, tmp_path):
     model.save_pretrained(tmp_path)
     if model.depth.has_trajectory:
         assert load(tmp_path).field.describe() == model.field.describe()
@@ -70,11 +70,11 @@ def test_it_has_an_equation_to_analyse_or_says_why_not(model, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"scaling": "layerscale"}, {"block": "rk2_gated"}, {"rank": 2}], ids=str)
-def test_repetitions_with_weights_of_their_own_are_no_equation(options, tmp_path):
+def test_tied_depth_with_other_weights_is_refused_as_ode(options, tmp_path):
     model = OdeViTForImageClassification(tiny_config(depth="tied", depth_options=options))
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"weights beside those of its field.*use the depth it was trained with"):
         load(tmp_path, depth="ode")
     with pytest.raises(ValueError, match=r"not one ODE: it has weights beside those of its block \(") as refused:
         load(tmp_path, depth="tied").field  # noqa: B018 (what odevit analyze asks for first)
-    assert "odevit.load" not in str(refused.value), "which would not do it"
+    assert "odevit.load" not in str(refused.value), "another depth is not possible here"

@@ -1,4 +1,4 @@
-"""One block repeated: an ODE with unit steps, an Euler method with 1/L, and relaxed a stack."""
+"""Tied and dense depths: one repeated block, and averages of earlier states."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def x0():
 
 
 @pytest.mark.parametrize("time_conditioned", [False, True])
-def test_repetition_is_a_splitting_with_unit_steps(x0, time_conditioned):
+def test_tied_depth_equals_lie_trotter_with_unit_steps(x0, time_conditioned):
     f = field(leak=0.7, time_conditioned=time_conditioned)
     if time_conditioned:
         for weight in f.parameters():
@@ -42,7 +42,7 @@ def test_repetition_is_a_splitting_with_unit_steps(x0, time_conditioned):
 
 
 @pytest.mark.parametrize(("block", "order"), [("euler", 1), ("lie_trotter", 1), ("rk2", 1), ("rk4", 1), ("strang", 2)])
-def test_divided_by_their_number_they_are_an_equation_and_more_are_finer(x0, block, order):
+def test_tied_depth_scaled_by_1_over_l_converges_with_the_order_of_its_block(x0, block, order):
     f = field(leak=0.7)
     tied = TiedDepth(lambda: f, SolverConfig("heun", 3, 6.0), block=block, scaling="1/L")
     exact = solve(f, x0, solver="rk4", steps=50, t1=1.0).state
@@ -53,7 +53,7 @@ def test_divided_by_their_number_they_are_an_equation_and_more_are_finer(x0, blo
         torch.testing.assert_close(found[24], solve(f, x0, solver=block, steps=24, t1=1.0).state)
 
 
-def test_relaxed_it_begins_as_tied_and_every_repetition_can_change(x0, tmp_path):
+def test_tied_depth_with_rank_is_initially_tied_and_changes_per_repetition(x0, tmp_path):
     options = {"depth": "tied", "steps": 3, "leak": 0.0}
     torch.manual_seed(1)
     plain = tiny_model(**options)
@@ -74,19 +74,19 @@ def test_relaxed_it_begins_as_tied_and_every_repetition_can_change(x0, tmp_path)
 
     relaxed(pixels, torch.tensor([0, 1, 2])).loss.backward()
     silent = [name for name, p in relaxed.named_parameters() if not p.grad.abs().sum() > 0]
-    assert all("_left" in name and "changes.1" not in name for name in silent), "A waits for B, as in any LoRA"
+    assert all("_left" in name and "changes.1" not in name for name in silent), "A has no gradient while B is 0"
     relaxed.save_pretrained(tmp_path)
     again = OdeViTForImageClassification.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(again(pixels).logits, relaxed(pixels).logits)
 
 
-def test_own_vectors_alone_leave_the_matrices_shared():
+def test_rank_0_changes_vectors_only():
     changes = tiny_model(depth="tied", steps=3, depth_options={"rank": 0}).depth.field.changes
     assert len(changes) == 3
     assert {weight.ndim for weight in changes.parameters()} == {1}
 
 
-def test_a_student_that_begins_with_singular_values_can_be_repeated():
+def test_student_initialised_by_svd_runs_as_tied_depth():
     teacher, pixels = make("vit"), images()
     student = get_ode_model(teacher, knots=3, blend="constant", rank=64, steps=None, horizon=None).eval()
     assert isinstance(student.field, KnottedField)
@@ -96,7 +96,7 @@ def test_a_student_that_begins_with_singular_values_can_be_repeated():
     torch.testing.assert_close(repeated.last_hidden_state, teacher(pixels).last_hidden_state, rtol=1e-3, atol=1e-4)
 
 
-def test_it_can_be_repeated_more_or_less_often_where_nothing_was_learned_for_a_number():
+def test_steps_of_tied_depth_can_change_without_learned_factors():
     pixels = tiny_images()
     assert tiny_model(steps=2)(pixels, depth="tied", steps=5).stats.steps == 5
     with pytest.raises(ConfigError, match="learned factors for 2 repetitions"):
@@ -122,14 +122,14 @@ def test_it_can_be_repeated_more_or_less_often_where_nothing_was_learned_for_a_n
     ],
 )
 @pytest.mark.parametrize("depth", ["ode", "equilibrium"])
-def test_no_other_depth_drops_what_it_has_learned_beside_the_block(options, own, depth):
+def test_tied_depth_with_other_weights_refuses_another_depth(options, own, depth):
     model = tiny_model(depth="tied", leak=1.0, depth_options=options)
     with pytest.raises(ValueError, match=rf"weights beside those of its field \({own}\); use the depth it was"):
         model(tiny_images(), depth=depth)
     assert model(tiny_images(), depth="tied").trajectory.ok
 
 
-def test_dense_layers_see_all_earlier_states(x0):
+def test_dense_depth_averages_all_earlier_states(x0):
     torch.manual_seed(0)
     dense = DenseDepth(lambda: VectorField(DIM, 2, 1.0).double(), SolverConfig("euler", 3, 1.0)).double()
     stack = StackedDepth(lambda: VectorField(DIM, 2, 1.0).double(), SolverConfig("euler", 3, 1.0))

@@ -1,4 +1,4 @@
-"""A Universal Transformer: one block, told where and when it is, until each token has had enough."""
+"""Universal Transformer: timing signal and adaptive computation time."""
 
 import math
 
@@ -17,7 +17,7 @@ BLOCK = {"solver": "lie_trotter", "steps": 1, "t1": 1.0}
 
 @pytest.fixture
 def model():
-    """Tokens halt after different numbers of steps, and some never do."""
+    """A model whose tokens halt after different numbers of steps, some of them never."""
     torch.manual_seed(0)
     model = tiny_model(depth="universal", steps=6)
     with torch.no_grad():
@@ -38,7 +38,7 @@ def weights_of(p, eps):
     return weights + [0.0] * (len(p) - len(weights)), len(weights)
 
 
-def test_weights_sum_to_one_and_the_remainder_alone_has_a_gradient():
+def test_halting_weights_sum_to_one_and_only_the_remainder_has_gradient():
     torch.manual_seed(0)
     p = (torch.rand(6, 4, 5) * 0.6).requires_grad_()
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_weights_sum_to_one_and_the_remainder_alone_has_a_gradient():
 
 
 @torch.no_grad()
-def test_the_answer_is_the_weighted_sum_of_states_and_those_who_have_halted_stand_still(model):
+def test_result_is_the_weighted_sum_of_states_and_halted_tokens_keep_theirs(model):
     depth, x = model.depth, model.embed(tiny_images())
     kept = depth(x, Request(save="all"))
     p = torch.stack(
@@ -79,7 +79,7 @@ def test_the_answer_is_the_weighted_sum_of_states_and_those_who_have_halted_stan
 
 
 @torch.no_grad()
-def test_samples_that_have_halted_are_not_computed(model):
+def test_halted_samples_are_not_computed(model):
     images, seen = tiny_images(8), []
     with torch.no_grad():
         model.depth.halting.bias.fill_(0.5)
@@ -87,14 +87,14 @@ def test_samples_that_have_halted_are_not_computed(model):
     solution = model(images).trajectory
     assert sum(seen) == int(solution.evaluations.sum())
     assert seen == sorted(seen, reverse=True)
-    assert min(seen) < 8, "somebody leaves early"
+    assert min(seen) < 8, "some samples stop early"
     assert solution.stats.nfe == solution.evaluations.max()
     together = model(images, save="all").trajectory  # kept states are those of all samples
     torch.testing.assert_close(solution.state, together.state, rtol=1e-5, atol=1e-5)
     assert torch.equal(solution.evaluations, together.evaluations)
 
 
-def test_a_unit_that_never_halts_is_bounded_and_reported(model):
+def test_tokens_that_never_halt_are_reported_as_unsettled(model):
     with torch.no_grad():
         model.depth.halting.bias.fill_(-50.0)
     images = tiny_images()
@@ -113,25 +113,25 @@ def test_a_unit_that_never_halts_is_bounded_and_reported(model):
     assert (at_once.notice, at_once.stats.nfe) == (None, 1)
 
 
-def test_a_new_unit_halts_early():
+def test_initial_halting_unit_halts_after_two_steps():
     depth = tiny_model(depth="universal", steps=6).depth
     assert depth.halting.bias.item() == 1.0
     solution = depth(torch.zeros(2, 19, 32))
     assert (solution.evaluations == 2).all(), "sigmoid(1) is 0.73, and twice that is more than one"
 
 
-def test_ponder_is_a_price_on_going_on(model):
+def test_ponder_cost_is_added_in_training_and_favours_halting(model):
     images, labels = tiny_images(), torch.tensor([0, 1, 2])
     output = model.train()(images, labels)
     plain = model.eval()(images, labels).loss
     cost = output.trajectory.costs["ponder"]
     assert output.loss.item() - plain.item() == pytest.approx(cost.item(), rel=1e-3, abs=1e-5)
     cost.backward()
-    assert model.depth.halting.bias.grad < 0, "to halt sooner is to pay less"
+    assert model.depth.halting.bias.grad < 0, "halting earlier costs less"
 
 
 @torch.no_grad()
-def test_without_halting_it_repeats_one_block_that_is_told_where_and_when_it_is():
+def test_universal_depth_without_halting_adds_the_timing_signal():
     model = tiny_model(depth="universal", depth_options={"halting": False}, steps=3)
     x0 = x = model.embed(tiny_images())
     dim = x.shape[-1]

@@ -1,4 +1,4 @@
-"""Weights that a network makes of the time, and the time as a direction."""
+"""Weights from a network of the time, and time as an added direction."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def hyper(rank=None, moved=True):
 
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("solver", ["heun", "etd_ab3", "lie_trotter"])
-def test_a_constant_code_is_the_autonomous_model(rank, solver):
+def test_constant_code_equals_an_autonomous_field(rank, solver):
     field, x = hyper(rank)
     with torch.no_grad():
         field.code.second.zero_()  # z(t) = v, whatever the time
@@ -39,7 +39,7 @@ def test_a_constant_code_is_the_autonomous_model(rank, solver):
     assert torch.equal(solve(field, x, **solver_config).state, solve(still, x, **solver_config).state)
 
 
-def test_it_is_born_autonomous_and_learns_to_move():
+def test_hyper_field_is_initially_autonomous_and_learns_time():
     field, x = hyper(moved=False)
     base = field.knots[0]
     assert torch.equal(solve(field, x, steps=5, t1=T).state, solve(base, x, steps=5, t1=T).state)
@@ -53,7 +53,7 @@ def test_it_is_born_autonomous_and_learns_to_move():
     assert all(parameter.grad.abs().sum() > 0 for parameter in field.code.parameters())
 
 
-def test_a_model_with_a_network_of_time_is_saved_and_loaded(tmp_path):
+def test_model_with_hyper_field_is_saved_and_loaded(tmp_path):
     model, images = tiny_model(weights_over_time="network", basis=2, rank=2, leak=1.0), tiny_images()
     with torch.no_grad():
         for parameter in model.field.changes.parameters():
@@ -65,19 +65,19 @@ def test_a_model_with_a_network_of_time_is_saved_and_loaded(tmp_path):
     assert sum(parameter.numel() for parameter in model.parameters()) < 2.5 * plain
 
 
-def test_two_ways_for_weights_to_move_are_refused_together():
+def test_network_refuses_knots_and_stacks():
     with pytest.raises(ConfigError, match=r"weights_over_time=network and knots=3"):
         tiny_model(weights_over_time="network", knots=3)
     with pytest.raises(ConfigError, match="has no integration time"):
         tiny_model(weights_over_time="network", depth="stacked")
 
 
-def test_time_that_is_added_moves_the_state_before_the_norm():
+def test_time_conditioned_add_shifts_the_input_of_the_norm():
     torch.manual_seed(0)
     timed, plain = (VectorField(8, 2, 1.0, time_conditioned=kind).double() for kind in ("add", False))
     plain.load_state_dict(timed.state_dict(), strict=False)
     x, e = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
-    assert torch.equal(timed(x, 2.0), plain(x, 2.0)), "born autonomous"
+    assert torch.equal(timed(x, 2.0), plain(x, 2.0)), "initially autonomous"
     with torch.no_grad():
         for _, branch in timed.branches():
             branch.time_added.direction.copy_(e)

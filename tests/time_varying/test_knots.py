@@ -1,4 +1,4 @@
-"""Weights that move with time: what they are, that solvers see one equation, and that nothing is kept too long."""
+"""Weights interpolated between knots: values, orders, gradients, cache, compilation."""
 
 import copy
 import threading
@@ -70,7 +70,7 @@ FIELDS = {
 }
 
 
-def test_a_time_lies_between_two_knots():
+def test_knot_schedule_gives_knot_and_share():
     linear, pieces = KnotSchedule.of(4, 6.0, "linear"), KnotSchedule.of(4, 6.0, "constant")
     assert [linear(t) for t in (-1.0, 0.0, 1.0, 2.0, 5.0, 6.0, 60.0)] == [
         *[(0, 0.0), (0, 0.0), (0, 0.5), (1, 0.0), (2, 0.5), (3, 0.0), (3, 0.0)]
@@ -80,16 +80,16 @@ def test_a_time_lies_between_two_knots():
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_at_a_time_it_is_the_field_with_the_weights_of_that_time(attention):
+def test_field_at_a_time_has_interpolated_weights(attention):
     field, x, reference = knotted(2, attention=attention), tokens(), plain(attention=attention)
     first, second = (knot.state_dict() for knot in field.knots)
     reference.load_state_dict({name: 0.25 * first[name] + 0.75 * second[name] for name in first})
     torch.testing.assert_close(field(x, 0.75 * T), reference(x), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(field.at(0.75 * T)(x), reference(x), rtol=1e-12, atol=1e-12)
-    assert field.at(T) is field.knots[1], "on a knot there is nothing to blend"
+    assert field.at(T) is field.knots[1], "on a knot nothing is interpolated"
 
 
-def test_what_it_is_at_a_time_can_be_copied_and_cast():
+def test_field_at_a_time_can_be_copied_and_cast():
     field, x = knotted(), tokens()
     with torch.no_grad():
         now = field.at(0.3 * T)
@@ -100,7 +100,7 @@ def test_what_it_is_at_a_time_can_be_copied_and_cast():
 
 @pytest.mark.parametrize("kind", [kind for kind in FIELDS if kind != "network"])
 @pytest.mark.parametrize("solver", ["lie_trotter", "rk4"])
-def test_equal_knots_are_an_autonomous_field_to_the_last_bit(kind, solver):
+def test_equal_knots_equal_an_autonomous_field_exactly(kind, solver):
     field, x = FIELDS[kind](), tokens()
     for parts in (field.knots, field.changes):
         for part in parts[1:]:
@@ -125,7 +125,7 @@ def _by_knot(weights, knots):
 
 @pytest.mark.parametrize("times", [None, (0.25, 0.5, 1.0)])
 @pytest.mark.parametrize("solver", FIXED)
-def test_orders_hold_for_weights_that_move(solver, times):
+def test_solvers_keep_their_order_with_knots(solver, times):
     torch.manual_seed(2)
     field, x = knotted(times=times), tokens()
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_orders_hold_for_weights_that_move(solver, times):
 
 
 @pytest.mark.parametrize("solver", FIXED)
-def test_constant_pieces_are_their_fields_one_after_the_other(solver):
+def test_constant_pieces_equal_their_fields_in_succession(solver):
     field, x = knotted(4, "constant"), tokens()
     there = solve(field, x, solver=solver, steps=12, t1=T).state
     for knot in field.knots:
@@ -143,7 +143,7 @@ def test_constant_pieces_are_their_fields_one_after_the_other(solver):
     torch.testing.assert_close(there, x, rtol=1e-12, atol=1e-12)
 
 
-def test_an_adaptive_solver_finds_its_way_across_the_borders():
+def test_dopri5_integrates_across_constant_pieces():
     field, x = knotted(2, "constant"), tokens()
     exact = solve(field, x, solver="rk4", steps=200, t1=T).state
     found = solve(field, x, solver=SOLVERS["dopri5"](rtol=1e-8, atol=1e-8, max_steps=10_000), t1=T)
@@ -153,8 +153,8 @@ def test_an_adaptive_solver_finds_its_way_across_the_borders():
 
 @pytest.mark.parametrize("solver", ["dopri5", "tsit5"])
 @pytest.mark.parametrize("away", [True, False])
-def test_an_adaptive_solver_steps_over_no_piece(solver, away):
-    """Before and after the narrow one the field is the same, so that no estimate of an error finds it."""
+def test_adaptive_solver_does_not_skip_a_narrow_piece(solver, away):
+    """The field is the same before and after the narrow piece, so that the error estimate would miss it."""
     times = (0.0, 0.5, 0.52)
     field, x = knotted(3, "constant", times=times), tokens()
     field.knots[2].load_state_dict(field.knots[0].state_dict())
@@ -163,13 +163,13 @@ def test_an_adaptive_solver_steps_over_no_piece(solver, away):
     method = SOLVERS[solver](rtol=1e-6, atol=1e-7)
     found = solve(field, x, solver=method, t0=borders[0], t1=borders[-1], steps=4, save="all")
     assert found.ok
-    assert len(found.states) == 5, "where it lands of its own accord nothing is saved"
+    assert len(found.states) == 5, "nothing is saved at the jumps"
     for piece, (begin, end) in zip(pieces, pairwise(borders), strict=True):
         x = solve(piece, x, solver="rk4", steps=200, t0=begin, t1=end).state
     torch.testing.assert_close(found.state, x, rtol=1e-4, atol=1e-4)
 
 
-def test_the_last_knot_holds():
+def test_weights_are_constant_after_the_last_knot():
     for kind, field in FIELDS.items():
         field, x = field(), tokens()
         later = [field(x, t) for t in (T, 1.5 * T, 40 * T)]
@@ -180,7 +180,7 @@ def test_the_last_knot_holds():
 
 
 @pytest.mark.parametrize("solver", FIXED)
-def test_a_fade_rests_exactly_and_changes_nothing_before_the_horizon(solver):
+def test_fade_stops_exactly_and_changes_nothing_before_the_horizon(solver):
     field, x = knotted(fade=0.25), tokens()
     without = knotted()
     without.load_state_dict(field.state_dict())
@@ -192,7 +192,7 @@ def test_a_fade_rests_exactly_and_changes_nothing_before_the_horizon(solver):
     assert field.autonomous_from == 1.25 * T
 
 
-def test_a_fade_is_a_cosine():
+def test_fade_factor_is_a_cosine():
     fade = Fade(4.0, 0.5)
     values = [fade.factor(t) for t in (0.0, 4.0, 4.5, 5.0, 5.5, 6.0, 60.0)]
     assert values == pytest.approx([1.0, 1.0, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0])
@@ -203,7 +203,7 @@ def test_a_fade_is_a_cosine():
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_gradients_reach_every_knot(kind):
+def test_gradients_of_knots_equal_finite_differences(kind):
     field, x = FIELDS[kind](), tokens()
     weights = list(field.parameters())
     directions = [torch.randn_like(weight) for weight in weights]
@@ -225,9 +225,9 @@ def test_gradients_reach_every_knot(kind):
 
 @pytest.mark.parametrize("kind", FIELDS)
 @pytest.mark.parametrize("solver", ["lie_trotter", "rk4"])
-def test_all_weights_at_once_are_blended_as_one_by_one(kind, solver, monkeypatch):
+def test_flat_knots_equal_weights_interpolated_one_by_one(kind, solver, monkeypatch):
     field, x = FIELDS[kind](), tokens()
-    assert (field._flat_knots() is None) == (kind in ("constant", "network")), "there is nothing to blend"
+    assert (field._flat_knots() is None) == (kind in ("constant", "network")), "nothing is interpolated"
 
     def answer():
         state = solve(field, x, solver=solver, steps=7, t1=1.2 * T).state
@@ -241,18 +241,18 @@ def test_all_weights_at_once_are_blended_as_one_by_one(kind, solver, monkeypatch
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
-def test_weights_of_two_kinds_are_blended_one_by_one():
+def test_weights_of_two_dtypes_are_not_flattened():
     field = knotted()
     field.knots.to(torch.float32)
     for knot in field.knots:
         knot.components["mlp"].double()
     assert field._flat_knots() is None
     with torch.no_grad():
-        assert knotted()._flat_knots() is None, "without gradients they are kept blended"
+        assert knotted()._flat_knots() is None, "without gradients the cache is used"
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_recomputed_steps_and_the_adjoint_give_the_same_gradients(kind):
+def test_checkpointed_and_adjoint_gradients_of_knots_equal_plain_ones(kind):
     pytest.importorskip("torchdiffeq")
     field, x = FIELDS[kind](), tokens()
 
@@ -261,7 +261,7 @@ def test_recomputed_steps_and_the_adjoint_give_the_same_gradients(kind):
             solve(field, x, t1=T, **solver_config).state.square().mean(), list(field.parameters())
         )
 
-    steps = 96 if kind == "network" else 24  # which may turn 32 times on its way
+    steps = 96 if kind == "network" else 24  # up to 32 oscillations
     kept = gradients(solver="rk4", steps=steps)
     for a, b in zip(kept, gradients(solver="rk4", steps=steps, checkpoint=True), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
@@ -271,7 +271,7 @@ def test_recomputed_steps_and_the_adjoint_give_the_same_gradients(kind):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
-def test_all_knots_share_the_masks_of_a_trajectory():
+def test_knots_share_the_dropout_masks_of_a_trajectory():
     options = {"dropout": 0.4, "attention_dropout": 0.4, "drop_path": 0.4}
     field, x, one = knotted(3, **options).train(), tokens(8), plain(**options).train()
     for knot in field.knots:
@@ -283,7 +283,7 @@ def test_all_knots_share_the_masks_of_a_trajectory():
     assert torch.equal(*states)
 
 
-def test_without_gradients_blended_weights_are_made_once():
+def test_blends_are_cached_without_gradients_only():
     field = knotted().eval()
     x = tokens()
     with torch.no_grad():
@@ -292,12 +292,12 @@ def test_without_gradients_blended_weights_are_made_once():
         field(x, 0.3)
         assert len(made) == 1
         assert all(field._cache.blends[0][place] is one for place, one in made.items())
-        assert field.at(0.3) not in made.values(), "what is given away may be cast and changed"
+        assert field.at(0.3) not in made.values(), "a returned field may be cast and changed"
         for n in range(3 * MAX_CACHED_BLENDS):
             field(x, T * n / (3 * MAX_CACHED_BLENDS))
         assert 1 < len(field._cache.blends[0]) <= MAX_CACHED_BLENDS
     field(x, 0.3)
-    assert not field._cache.blends[0], "with gradients every evaluation has a graph of its own"
+    assert not field._cache.blends[0], "with gradients blends are not cached"
     with torch.no_grad():
         field(x, 0.3)
     assert not field.train()._cache.blends[0]
@@ -306,7 +306,7 @@ def test_without_gradients_blended_weights_are_made_once():
 
 
 def _fused_step(field):
-    """An optimiser that leaves no trace in the version of the weights."""
+    """A fused optimiser does not change the version of the weights."""
     optimiser = torch.optim.AdamW(field.parameters(), lr=0.1, fused=True)
     field(tokens(), 0.3 * T).square().mean().backward()
     optimiser.step()
@@ -318,12 +318,12 @@ CHANGES = {
     "loaded": lambda field: field.load_state_dict(knotted().state_dict()),
     "assigned": lambda field: field.load_state_dict(knotted().state_dict(), assign=True),
     "data": lambda field: [setattr(weight, "data", 2 * weight.data) for weight in field.parameters()],
-    "in secret": lambda field: ([weight.data.mul_(2) for weight in field.parameters()], field.eval()),
+    "not counted": lambda field: ([weight.data.mul_(2) for weight in field.parameters()], field.eval()),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_weight_that_changes_is_seen(change):
+def test_cache_is_renewed_when_a_weight_changes(change):
     field, x = knotted().eval(), tokens()
 
     @torch.no_grad()
@@ -338,7 +338,7 @@ def test_a_weight_that_changes_is_seen(change):
     assert not torch.equal(before, after)
 
 
-def test_what_inference_mode_made_is_not_used_where_gradients_are_asked_for():
+def test_blends_of_inference_mode_are_not_used_with_gradients():
     field, x = knotted().eval().requires_grad_(False), tokens()
     with torch.inference_mode():
         before = field(x, 0.3)
@@ -354,17 +354,17 @@ def test_what_inference_mode_made_is_not_used_where_gradients_are_asked_for():
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_what_autocast_made_is_not_used_without_it(kind):
+def test_blends_of_autocast_are_not_used_without_it(kind):
     field, x = FIELDS[kind]().float().eval(), tokens().float()
     with torch.no_grad():
         before = field(x, 0.3)
-        field.eval()  # forget
+        field.eval()  # clears the cache
         with torch.autocast("cpu", torch.bfloat16):
             field(x, 0.3)
         assert torch.equal(field(x, 0.3), before)
 
 
-def test_weights_may_be_functions_arguments():
+def test_knots_work_with_functional_call_and_vmap():
     field, x = knotted().eval(), tokens()
     weights = {name: weight.detach() for name, weight in field.named_parameters()}
     with torch.no_grad():
@@ -374,7 +374,7 @@ def test_weights_may_be_functions_arguments():
     torch.testing.assert_close(found, torch.stack([wanted, wanted]), rtol=1e-12, atol=1e-12)
 
 
-def test_eight_threads_give_the_same_answers():
+def test_eight_threads_give_the_same_states():
     field, x = knotted(4).eval(), tokens()
     ways = [{"solver": solver, "steps": steps} for solver in ("rk4", "lie_trotter") for steps in (5, 6, 7, 8)]
 
@@ -383,7 +383,7 @@ def test_eight_threads_give_the_same_answers():
             return solve(field, x, t1=T, **solver_config).state
 
     wanted = [answer(solver_config) for solver_config in ways]
-    field.eval()  # forget
+    field.eval()  # clears the cache
     barrier = threading.Barrier(8)
 
     def ask(n):
@@ -395,7 +395,7 @@ def test_eight_threads_give_the_same_answers():
 
 
 @pytest.mark.parametrize("kind", ["linear", "constant low rank"])
-def test_it_compiles_to_one_graph(kind):
+def test_knotted_field_compiles_to_one_graph(kind):
     torch._dynamo.reset()
     field, x = FIELDS[kind]().eval(), tokens()
     compiled = torch.compile(
@@ -404,7 +404,7 @@ def test_it_compiles_to_one_graph(kind):
     assert torch.equal(compiled(x), solve(field, x, solver="midpoint", steps=3, t1=T).state)
 
 
-def test_its_parts_are_compiled_once_and_not_at_every_time():
+def test_compiled_branches_are_not_recompiled_at_other_times():
     torch._dynamo.reset()
     counters.clear()
     field, x = knotted(5), tokens()
@@ -417,7 +417,7 @@ def test_its_parts_are_compiled_once_and_not_at_every_time():
     assert counters["stats"]["unique_graphs"] == graphs
 
 
-def test_a_step_must_not_skip_a_piece():
+def test_solve_refuses_steps_that_skip_a_constant_piece():
     field, x = knotted(4, "constant"), tokens()
     for steps in (1, 2, 3):
         with pytest.raises(ValueError, match=rf"steps={steps} from t=0 to t=2 would skip . of the 4 constant pieces"):
@@ -433,11 +433,11 @@ def test_a_step_must_not_skip_a_piece():
     solve(late, x, solver="euler", steps=5, t1=T)
 
 
-def test_a_change_of_full_rank_is_any_change():
+def test_approximate_is_exact_at_full_rank_and_optimal_below():
     field = plain()
     wanted = {name: torch.randn_like(weight) for name, weight in field.named_parameters()}
     change, narrow = LowRankChange(field, 8).double(), LowRankChange(field, 1).double()
-    assert not any(added.any() for added in change.weights(wanted).values()), "it begins as nothing"
+    assert not any(added.any() for added in change.weights(wanted).values()), "initially 0"
     change.approximate(wanted)
     narrow.approximate(wanted)
     for name, added in change.weights(wanted).items():

@@ -1,4 +1,4 @@
-"""Each sample stops when it is done, where it would have been anyway, and only those that go on are computed."""
+"""Early exit: each sample stops on its own, and stopped samples are not computed."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def run(stop, steps=40, readout=None, rates=RATES):
     return field, solution
 
 
-def test_a_sample_leaves_at_the_first_step_that_is_slow_enough():
+def test_velocity_stop_ends_at_the_first_slow_step():
     field, solution = run("velocity:0.01", steps=200)
     states = solve(field, start(RATES), solver="heun", steps=200, t1=20.0, save="all").states
     for sample in range(len(RATES)):
@@ -55,21 +55,21 @@ def test_a_sample_leaves_at_the_first_step_that_is_slow_enough():
     assert solution.stats.nfe == int(solution.evaluations.max())
 
 
-def test_those_who_are_done_are_not_computed_any_more():
+def test_stopped_samples_are_not_computed():
     field, solution = run("velocity:0.01", steps=200)
     assert sum(field.seen) == int(solution.evaluations.sum())
     assert field.seen == sorted(field.seen, reverse=True)
     assert len(set(field.seen)) > 2
 
 
-def test_without_a_reason_to_stop_it_is_the_ordinary_solution():
+def test_stop_that_never_holds_gives_the_plain_solution():
     field, solution = run("velocity:1e-12")
     expected = solve(field, start(RATES), solver="heun", steps=40, t1=20.0).state
     torch.testing.assert_close(solution.state, expected, rtol=1e-12, atol=0)
     assert (solution.evaluations == 80).all()
 
 
-def test_a_sample_does_not_care_who_else_is_in_the_batch():
+def test_early_exit_does_not_depend_on_other_samples():
     together = run("velocity:0.02")[1]
     for i, rate in enumerate(RATES):
         alone = run("velocity:0.02", rates=[rate])[1]
@@ -77,7 +77,7 @@ def test_a_sample_does_not_care_who_else_is_in_the_batch():
         assert alone.evaluations[0] == together.evaluations[i]
 
 
-def test_kl_is_that_of_the_last_two_predictions():
+def test_kl_stop_compares_the_last_two_predictions():
     old, new = torch.randn(2, 64, 5, dtype=torch.float64)
     x = torch.zeros(64, 1)
     expected = torch.distributions.kl_divergence(
@@ -88,7 +88,7 @@ def test_kl_is_that_of_the_last_two_predictions():
     assert torch.equal(done, expected < tolerance)
 
 
-def test_cosine_and_entropy_are_those_of_the_last_two():
+def test_cosine_and_entropy_stops_compare_the_last_two_states():
     old, new = torch.randn(2, 64, 5, dtype=torch.float64)
     turned = 1 - torch.nn.functional.cosine_similarity(old, new)
     moment = StopState(1.0, old, new, [torch.randn(64, 5), old, new])
@@ -98,14 +98,14 @@ def test_cosine_and_entropy_are_those_of_the_last_two():
     assert torch.equal(EntropyStop(float(changed.median()) * 1.001)(moment), changed < float(changed.median()) * 1.001)
 
 
-def test_an_answer_has_to_stand_for_its_number_of_steps():
+def test_argmax_stop_waits_for_its_number_of_steps():
     answers = [2, 0, 1, 1, 1, 1]
     readout = iter(torch.eye(3)[answers].unsqueeze(1))
     solution = run("argmax:3", readout=lambda _: next(readout), rates=[1.0])[1]
-    assert solution.evaluations.tolist() == [2 * 5], "1, 1, 1, 1: three steps on which nothing changed"
+    assert solution.evaluations.tolist() == [2 * 5], "1, 1, 1, 1: three steps without a change"
 
 
-def test_the_bound_holds_where_steps_shrink_geometrically():
+def test_bound_stop_is_right_for_geometric_steps():
     """z_n = z* + c q^n: the sum of all later steps is exactly q / (1 - q) times the last one."""
     generator = torch.Generator().manual_seed(0)
     rest = torch.randn(500, 4, generator=generator, dtype=torch.float64)
@@ -121,14 +121,14 @@ def test_the_bound_holds_where_steps_shrink_geometrically():
     assert stopped.float().mean() > 0.9
 
 
-def test_growing_steps_have_no_bound():
+def test_bound_stop_does_not_stop_growing_steps():
     x = torch.zeros(1, 1)
     growing = [torch.tensor([[value, 0.0]]) for value in (0.0, 1.0, 3.0)]
     assert not BoundStop()(StopState(1.0, x, x, growing)).any()
     assert not BoundStop()(StopState(1.0, x, x, growing[:2])).any()
 
 
-def test_names_and_tolerances():
+def test_make_stop_parses_names_and_tolerances():
     assert make_stop("kl") == KlStop()
     assert make_stop("kl:0.02") == KlStop(0.02)
     stop = VelocityStop(0.3)
@@ -139,7 +139,7 @@ def test_names_and_tolerances():
         make_stop("speed")
 
 
-def test_a_head_is_needed_for_logits_and_evaluation_for_leaving():
+def test_stop_needs_a_head_and_evaluation_mode():
     with pytest.raises(ValueError, match="no head"):
         run("kl")
     field = Decay(RATES).train()

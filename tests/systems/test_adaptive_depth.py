@@ -1,4 +1,4 @@
-"""What all depths that adapt have in common: a pipeline runs them, and what they cannot do they say."""
+"""Depths that adapt to the data: checkpointing and CUDA graphs."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from tests.tiny import tiny_images, tiny_model
 
 
 @pytest.mark.parametrize("depth", ["universal", "recurrent", "recursions"])
-def test_checkpointing_changes_no_gradient(depth):
+def test_checkpointing_does_not_change_gradients(depth):
     model, images, labels = tiny_model(depth=depth, hidden_dropout=0.2).train(), tiny_images(), torch.tensor([0, 1, 2])
     gradients = []
     for enable in (model.gradient_checkpointing_disable, model.gradient_checkpointing_enable):
@@ -34,7 +34,7 @@ def test_checkpointing_changes_no_gradient(depth):
         ({"depth": "recursions", "depth_options": {"router": "token"}}, False),
     ],
 )
-def test_a_depth_without_a_fixed_graph_is_not_captured(settings, captured, monkeypatch):
+def test_can_capture_only_depths_with_a_fixed_graph(settings, captured, monkeypatch):
     monkeypatch.setattr("odevit.train.trainer.CapturedStep", lambda *_: SimpleNamespace(fits=lambda _: True))
     network = tiny_model(**settings)
     monkeypatch.setattr("transformers.Trainer.__init__", lambda *_, **__: None)

@@ -1,4 +1,4 @@
-"""Where steps stand still."""
+"""Rest points of a step."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ FIXED = [name for name in SOLVERS if isinstance(make_solver(name), FixedStepSolv
 
 @pytest.mark.parametrize("name", FIXED)
 @pytest.mark.parametrize("h", [0.25, 1.0])
-def test_a_solver_rests_where_the_equation_does_unless_it_says_otherwise(name, h):
+def test_step_is_zero_at_a_rest_point_if_rests_with_equation(name, h):
     """2 - 3 x^3 + x - (x - 1) = 0 at x = 1: neither component vanishes there, only their sum with the leak."""
     anchor = torch.ones(1, dtype=torch.float64)
     parts = {"first": lambda x, t, observer: 2 - 3 * x**3, "second": lambda x, t, observer: x}

@@ -1,4 +1,4 @@
-"""A model one can ask: the same names for a model from scratch, a stacked one and a distilled student."""
+"""The interface of image models: a model from scratch, a stack and a distilled student."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +35,7 @@ MODELS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
-def test_what_anybody_may_ask(name, tmp_path):
+def test_every_image_model_has_the_same_interface(name, tmp_path):
     model = MODELS[name]()
     assert isinstance(model, ImageModel)
     pixels = images() if "student" in name else tiny_images()
@@ -59,7 +59,7 @@ def test_what_anybody_may_ask(name, tmp_path):
         assert solution.solver_config == solver_config
         assert solution.stats.nfe == 10
         torch.testing.assert_close(other, model(pixels, solver="heun", steps=5, horizon=2.0).logits)
-        assert model.to_teacher_space(x0).shape[2] == 32, "as wide as a teacher, or as itself"
+        assert model.to_teacher_space(x0).shape[2] == 32, "the width of a teacher, or its own"
     else:
         with pytest.raises(ValueError, match=r"no trajectory.*depth='ode'"):
             model.field  # noqa: B018 (asking is the test)
@@ -73,8 +73,8 @@ def test_what_anybody_may_ask(name, tmp_path):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["ode", "student", "student of a stack"])
-def test_eight_threads_with_different_ways_get_the_answers_of_one(name):
-    """Nothing is exchanged in a model for a call, so calls cannot meet."""
+def test_eight_threads_with_different_solvers_give_the_logits_of_one_thread(name):
+    """A call changes nothing in a model, so that threads can share it."""
     model = MODELS[name]()
     pixels = images() if "student" in name else tiny_images()
     ways = [{"steps": steps, "solver": solver} for steps in range(1, 11) for solver in ("euler", "heun")]
@@ -95,7 +95,7 @@ def test_eight_threads_with_different_ways_get_the_answers_of_one(name):
 
 
 @torch.no_grad()
-def test_a_student_goes_through_the_auto_classes_and_pipelines(tmp_path):
+def test_student_loads_with_auto_class_and_runs_in_pipeline(tmp_path):
     model = student()
     model.config.id2label = {number: f"class {number}" for number in range(5)}
     model.save_pretrained(tmp_path)
@@ -110,7 +110,7 @@ def test_a_student_goes_through_the_auto_classes_and_pipelines(tmp_path):
         assert guess["score"] == pytest.approx(probabilities[int(guess["label"][-1])].item(), abs=1e-5)
 
 
-def test_gradient_checkpointing_through_hugging_face():
+def test_gradient_checkpointing_enable_sets_the_depth_of_a_student():
     model = student().train()
     model.gradient_checkpointing_enable()
     assert model.depth.gradient_checkpointing

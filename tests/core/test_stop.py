@@ -1,4 +1,4 @@
-"""model(x, stop=...): each image as far as it needs."""
+"""model(x, stop=...): each image stops on its own."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def images():
 
 
 @pytest.mark.parametrize("stop", ["velocity:0.05", "kl:0.0001", "bound"])
-def test_the_logits_are_those_of_the_state_where_each_image_stopped(model, images, stop):
+def test_stop_returns_logits_of_the_state_where_each_image_stopped(model, images, stop):
     with torch.no_grad():
         output = model(images, stop=stop)
         path = model(images, save="all").trajectory
@@ -35,13 +35,13 @@ def test_the_logits_are_those_of_the_state_where_each_image_stopped(model, image
     assert torch.equal(output.trajectory.evaluations, steps)
 
 
-def test_a_tighter_tolerance_goes_further(model, images):
+def test_smaller_stop_tolerance_takes_more_evaluations(model, images):
     loose, tight = (model(images, stop=f"velocity:{v}").trajectory.evaluations for v in (0.1, 0.005))
     assert (tight >= loose).all()
     assert tight.sum() > loose.sum()
 
 
-def test_bad_wishes(model, images):
+def test_stop_refuses_adaptive_solvers_save_training_stacks_and_missing_heads(model, images):
     with pytest.raises(ConfigError, match="needs fixed steps, and Dopri5 is adaptive"):
         model(images, stop="kl", solver="dopri5")
     with pytest.raises(ConfigError, match="save and penalties are not possible"):
