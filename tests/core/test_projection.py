@@ -61,10 +61,10 @@ def test_offloaded_weights_give_the_same_logits_in_every_call(kind, tmp_path):
 
 
 def test_offloading_interpolated_weights_is_refused(tmp_path):
-    """A copy of a module with other weights would run the forward of the original, with the original's."""
+    """The forward that Accelerate sets would run with the original weights."""
     model = tiny_model(knots=2)
     disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
-    with pytest.raises(ValueError, match="Load the model whole"), torch.no_grad():
+    with pytest.raises(ValueError, match="load the model without offloading"), torch.no_grad():
         model(tiny_images(), steps=4)
 
 
