@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from odevit.errors import OdeVitWarning
-from odevit.solvers import anderson, broyden, newton_krylov
-from odevit.solvers.fixed_point import SEARCHES, FixedPoint, FixedPointState
-from odevit.solvers.hutchinson import jacobian_size
-from odevit.solvers.implicit import implicit, phantom
+from odevit.solvers.fixed_point import SEARCHES, FixedPoint, FixedPointState, anderson, broyden, newton_krylov
+from odevit.solvers.implicit import implicit, jacobian_size, phantom
 
 PRECISE = {
     "anderson": partial(anderson, memory=8, regularisation=1e-14),

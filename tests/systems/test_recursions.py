@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from odevit.core.base import Request
 from odevit.core.solve import solve
 from odevit.errors import ConfigError
-from odevit.systems import router as routing
-from odevit.systems.router import MAX_GROUPS, TokenChoice, group_by_count
+from odevit.systems import recursions as routing
+from odevit.systems.recursions import MAX_GROUPS, TokenChoice, group_by_count
 from tests.tiny import tiny_config, tiny_images, tiny_model
 
 PATCHES = slice(1, 17)

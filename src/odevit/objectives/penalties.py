@@ -8,7 +8,7 @@ from torch import Tensor
 
 from odevit.errors import ConfigError, real
 from odevit.objectives.vectors import at_least_single
-from odevit.solvers.hutchinson import jacobian_size
+from odevit.solvers.implicit import jacobian_size
 from odevit.solvers.penalties import PENALTIES, Penalty, Step
 
 

@@ -16,8 +16,7 @@ from odevit.core.solve import solve
 from odevit.core.solver_config import MOST_STEPS, SolverConfig
 from odevit.errors import Expected, OdeVitWarning, integer, real, refuse
 from odevit.solvers.fixed_point import SEARCHES, FixedPoint, Map
-from odevit.solvers.hutchinson import jacobian_size
-from odevit.solvers.implicit import NOT_CONVERGED, implicit, phantom
+from odevit.solvers.implicit import NOT_CONVERGED, implicit, jacobian_size, phantom
 from odevit.tokens import Tokens
 
 WARM_UP_STEPS = 6
@@ -155,9 +154,9 @@ class EquilibriumDepth(Depth):
         found = SEARCHES[self.search](step_samples, start, tolerance=tolerance, iterations=iterations)
         # Relative to the requested tolerance: in half precision, 100 times the smallest one would accept any state.
         converged = found.residual <= max(NOT_CONVERGED * requested, ROUNDING_FACTOR * tolerance)
-        failure, notice = self._failure(found, converged, config, tolerance), None
-        if failure is None and not with_gradient:
-            notice = self._notice(found, config, tolerance)
+        failure, notice = self._messages(found, converged, config, tolerance)
+        if with_gradient:
+            notice = None
         state, costs = found.state, {}
         if unrolled:
             state = trajectory.state
@@ -204,26 +203,21 @@ class EquilibriumDepth(Depth):
         search = SEARCHES[self.search]
         return implicit(step, x, search, tolerance=tolerance, iterations=config.steps, converged=converged)
 
-    def _failure(self, found: FixedPoint, converged: Tensor, config: SolverConfig, tolerance: float) -> str | None:
-        """A sentence about the samples that did not converge; None if all did."""
-        count = int((~converged).sum())
-        if count == 0:
-            return None
-        return (
-            f"No rest point was found for {count} of {len(converged)} samples in {config.steps} evaluations: residuals "
-            f"up to {float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Their state has the "
-            "smallest residual. Look at their trajectories with depth='ode' and a long horizon."
+    def _messages(
+        self, found: FixedPoint, converged: Tensor, config: SolverConfig, tolerance: float
+    ) -> tuple[str | None, str | None]:
+        """A sentence about the samples that did not converge, and one about those above the tolerance."""
+        unsettled, above, total = int((~converged).sum()), int((found.residual > tolerance).sum()), len(converged)
+        residuals = f"residuals up to {float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for"
+        failure = (
+            f"No rest point was found for {unsettled} of {total} samples in {config.steps} evaluations: {residuals}. "
+            "Their state has the smallest residual. Look at their trajectories with depth='ode' and a long horizon."
         )
-
-    def _notice(self, found: FixedPoint, config: SolverConfig, tolerance: float) -> str | None:
-        """A sentence about the samples above the tolerance; None if there are none."""
-        count = int((found.residual > tolerance).sum())
-        if count == 0:
-            return None
-        return (
-            f"{count} of {len(found.residual)} samples used up {config.steps} evaluations near rest: residuals up to "
-            f"{float(found.residual.max()):.2g}, where {tolerance:.2g} was asked for. Raise depth.iterations."
+        notice = (
+            f"{above} of {total} samples used up {config.steps} evaluations near rest: {residuals}. Raise "
+            "depth.iterations."
         )
+        return failure if unsettled else None, notice if above and not unsettled else None
 
     def _warm_up(self, config: SolverConfig) -> SolverConfig:
         """The steps before the search: coarse ones, or the model's until the velocity no longer depends on time.

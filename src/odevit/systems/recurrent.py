@@ -99,28 +99,19 @@ class RecurrentDepth(RepeatedDepth):
         recorder = self.recorder(x0, steps, replace(request, solver_config=None, stop=None))
         criterion = None if stop is None else make_stop(stop)
         if criterion is not None:
-            refuse(
-                self.subject,
-                stop_problems(
-                    criterion, recording=recorder.is_recording, training=self.training, has_head=readout is not None
-                ),
-            )
+            options = {"recording": recorder.is_recording, "training": self.training, "has_head": readout is not None}
+            refuse(self.subject, stop_problems(criterion, **options))
         outer, core = len(self.prelude) + len(self.coda), len(self.core)
-
-        def run_blocks(blocks: Iterable[Any], x: Tokens) -> Tokens:
-            for block in blocks:
-                x = block(x, recorder, outer + steps * core)
-            return x
-
+        run = partial(run_blocks, recorder=recorder, runs=outer + steps * core)
         if criterion is None:
-            e = run_blocks(self.prelude, x0)
-            return recorder.solution(run_blocks(self.coda, self._iterate(steps, recorder, run_blocks, e)))
+            e = run(self.prelude, x0)
+            return recorder.solution(run(self.coda, self._iterate(steps, recorder, run, e)))
         with torch.no_grad():
-            state_to_logits = None if readout is None else lambda state: readout(run_blocks(self.coda, state))
-            e = run_blocks(self.prelude, x0)
+            state_to_logits = None if readout is None else lambda state: readout(run(self.coda, state))
+            e = run(self.prelude, x0)
             active = ActiveBatch(criterion, state_to_logits, self._initial_state(e))
-            self._iterate(steps, recorder, run_blocks, e, active)
-            y = run_blocks(self.coda, active.final)
+            self._iterate(steps, recorder, run, e, active)
+            y = run(self.coda, active.final)
         most = int(active.steps.max())
         return replace(
             recorder.solution(y),
@@ -137,7 +128,7 @@ class RecurrentDepth(RepeatedDepth):
         return nn.init.trunc_normal_(torch.empty_like(e), std=INITIAL_STD, a=-3 * INITIAL_STD, b=3 * INITIAL_STD)
 
     def _iterate(
-        self, steps: int, recorder: LayerRecorder, run_blocks: RunBlocks, e: Tokens, active: ActiveBatch | None = None
+        self, steps: int, recorder: LayerRecorder, run: RunBlocks, e: Tokens, active: ActiveBatch | None = None
     ) -> Tokens:
         """s_r of the samples that did not stop earlier."""
         # As the anchor of a Dynamics, e is indexed together with the active samples.
@@ -148,7 +139,7 @@ class RecurrentDepth(RepeatedDepth):
             before, has_gradient = s, not self.training or n > steps - self.backprop
             with torch.set_grad_enabled(torch.is_grad_enabled() and has_gradient):
                 injected = self.adapter(torch.cat([s, image.anchor], dim=-1)).to(e.dtype)  # autocast changes the dtype
-                s = recorder.record(n, run_blocks(core, injected))
+                s = recorder.record(n, run(core, injected))
             if active is not None:
                 s, image, _ = active.remove_done(n, n == steps, StopState(1.0, before, s), image, ())
                 if len(s) == 0:
@@ -162,7 +153,14 @@ class RecurrentDepth(RepeatedDepth):
 
 
 RunBlocks = Callable[[Iterable[Any], Tokens], Tokens]
-"""Runs blocks one after the other."""
+"""`run_blocks` with its last two arguments set."""
+
+
+def run_blocks(blocks: Iterable[Any], x: Tokens, recorder: LayerRecorder, runs: int) -> Tokens:
+    """x after the blocks, one after the other."""
+    for block in blocks:
+        x = block(x, recorder, runs)
+    return x
 
 
 class Sandwich(nn.Module):
