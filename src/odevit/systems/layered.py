@@ -43,7 +43,7 @@ class LayeredDepth(Depth):
 
     def unused_option(self, name: str, value: object) -> str:
         """The error for an option that only an equation uses."""
-        return f"{name}={value!r} was given, but {self.describe()} are no equation; leave it out"
+        return f"{name}={value!r} was given, but {self.describe()} have no ODE solver; remove this option"
 
 
 class RepeatedDepth(LayeredDepth):
@@ -58,7 +58,7 @@ class RepeatedDepth(LayeredDepth):
         if solver_config is None:
             return self.solver_config.steps
         if solver_config != self.solver_config.replace(steps=solver_config.steps):
-            problem = self.unused_option("solver_config", str(solver_config)).removesuffix("leave it out")
+            problem = self.unused_option("solver_config", str(solver_config)).removesuffix("remove this option")
             refuse(self.subject, [f"{problem}pass steps={solver_config.steps}"])
         return solver_config.steps
 
