@@ -141,7 +141,7 @@ def test_stacked_depth_has_one_field_per_layer_and_no_leak():
     assert len(fields) == 3
     assert all(field.leak == 0 for field in fields)
     assert model(tiny_images()).stats.nfe == 3
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="remove this option"):
         model(tiny_images(), steps=4)
 
 

@@ -105,7 +105,7 @@ def test_steps_of_tied_depth_can_change_without_learned_factors():
         tiny_model(depth="tied", depth_options={"rank": 2})(pixels, steps=1)
     with pytest.raises(ConfigError, match="2 problems"):
         tiny_model(depth="tied")(pixels, solver="rk4", horizon=2.0)
-    with pytest.raises(ConfigError, match="are no equation; pass steps=2"):
+    with pytest.raises(ConfigError, match="have no ODE solver; pass steps=2"):
         tiny_model(depth="tied")(pixels, solver_config=SolverConfig("rk4", 2, 1.0))
     with pytest.raises(ConfigError, match="the weights change with time already"):
         tiny_model(depth="tied", knots=2, depth_options={"rank": 2})
