@@ -118,9 +118,7 @@ def test_kutta3_converges_with_order_3(example, problem, leak):
 def test_kutta3_and_momentum_pass_the_tests_of_the_registries(example, tmp_path):
     example("solvers/kutta3.py")
     example("systems/momentum.py")
-    test_registry.test_every_solver_attention_and_norm_trains_saves_and_exports(
-        "kutta3", "dot", "layer", tmp_path / "solver"
-    )
+    test_registry.test_every_solver_attention_and_norm_trains_and_exports("kutta3", "dot", "layer", tmp_path / "solver")
     test_registry.test_every_depth_has_the_properties_that_it_declares("momentum", tmp_path / "depth")
 
 
@@ -154,9 +152,7 @@ def test_momentum_depth_saves_its_option_and_refuses_solvers(example, tmp_path):
     assert OdeViTForImageClassification.from_pretrained(tmp_path).depth.momentum == 0.0
     with pytest.raises(ConfigError, match=r"momentum=1; expected a number >= 0 and < 1"):
         tiny_model(depth="momentum", depth_options={"momentum": 1})
-    with pytest.raises(
-        ConfigError, match=r"solver='rk4' was given, but 3 steps with a momentum of 0 have no ODE solver"
-    ):
+    with pytest.raises(ConfigError, match="3 steps with a momentum of 0 have no ODE solver"):
         still(pixels, solver="rk4")
 
 

@@ -42,7 +42,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize(("solver", "attention", "norm"), sorted(EVERYTHING))
-def test_every_solver_attention_and_norm_trains_saves_and_exports(solver, attention, norm, tmp_path):
+def test_every_solver_attention_and_norm_trains_and_exports(solver, attention, norm, tmp_path):
     again, images, logits = trained_saved_and_loaded(tmp_path, solver=solver, attention=attention, norm=norm)
     if issubclass(SOLVERS[solver], FixedStepSolver):
         exported = export_program(again).module()
