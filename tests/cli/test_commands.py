@@ -75,6 +75,14 @@ def test_help_of_a_recipe_lists_groups_and_main_keys_and_help_all_the_others(cap
         assert key in text
 
 
+def test_help_lists_other_defaults_only_of_keys_that_it_lists():
+    tables = find_command("distill").help()
+    listed = {**tables["tables"]["Options and defaults"], **tables["more"]["All other options"]}
+    keys = {row.partition("=")[0] for row in listed}
+    [other] = [table for title, table in tables["more"].items() if title.startswith("Other defaults")]
+    assert {row.partition("=")[0] for row in other} <= keys
+
+
 def test_every_command_is_a_function_of_cli(monkeypatch):
     for name in ("train", "distill", "evaluate", "Evaluation", "analyze", "explore", "predict", "Prediction", "info"):
         assert callable(getattr(cli, name))

@@ -178,7 +178,7 @@ class RecipeCommand(Command):
         changed = {
             k: v
             for k, v in flatten(compose_as(self.recipe, self.given)).items()
-            if v != values.get(k) and k not in given
+            if k in values and v != values[k] and k not in given
         }
         if "phases" in changed:
             changed["phases"] = "default"  # the file of that name, which phases=? explains
