@@ -210,11 +210,6 @@ def test_the_student_of_an_equation_hears_of_steps_alone(word, tmp_path):
     assert compose_distillation([f"teacher={tmp_path}", "phases=none", "train.steps=[2]"]).train.steps == [2]
 
 
-def test_options_of_a_students_attention_are_a_table():
-    recipe = compose_distillation(["teacher=X", "student.attention=hopfield", "student.attention_options={updates: 2}"])
-    assert recipe.student_config().attention_options == {"updates": 2}
-
-
 def test_a_bound_stops_no_training_in_phases():
     assert any(
         "stopping.bound has no meaning with phases" in problem

@@ -1,5 +1,6 @@
 """Recipes of 0.2 are read with the keys of today."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from odevit.cli import find_command
+from odevit.cli.recipes import flatten
 from odevit.distill.distillation import DistillRecipe, compose_distillation
 from odevit.distill.phase import Phase
-from odevit.train.compose import compose_recipe, types_of
+from odevit.train.compose import compose_as, compose_recipe, types_of
 from odevit.train.folder import read_recipe
 from odevit.train.recipe_keys import REMOVED, current_key, current_overrides, current_recipe, removed_problems
 
@@ -62,6 +65,42 @@ def test_no_removed_key_exists_today():
     keys = types_of(DistillRecipe, OmegaConf.structured(DistillRecipe()))
     assert not REMOVED.keys() & keys.keys()
     assert {field.name for field in fields(Phase)} >= {"teacher_forcing", "solver_configs", "final_rate"}
+
+
+def test_removed_keys_of_students_and_stopping_are_read_at_their_default_only():
+    default = {"student": {"depth": "ode", "depth_options": None, "attention_options": None}}
+    default |= {"stopping": {"radius": 10.0, "error": "norm"}}
+    assert current_recipe(default) == {}
+    other = {"student": {"depth": "equilibrium"}, "stopping": {"error": "mse"}}
+    sentences = removed_problems(current_recipe(other))
+    assert [sentence.partition(":")[0] for sentence in sentences] == ["student.depth", "stopping.error"]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "student.depth=stacked",
+        "stopping.radius=2",
+        "objective.attention_kl=1",
+        "train.jasmin_k=3",
+        "train.solvers=[rk4]",
+    ],
+)
+def test_compose_distillation_refuses_a_key_that_is_gone(override):
+    with pytest.raises(ValueError, match=re.escape(override.partition("=")[0]) + ".*; leave it out"):
+        compose_distillation(["teacher=X", override])
+
+
+@pytest.mark.parametrize("key", ["model.bias", "model.num_register_tokens"])
+def test_compose_refuses_keys_that_only_a_comparison_sets(key):
+    with pytest.raises(ValueError, match=f"{key}: odevit distill sets it for compare=true; .*; leave it out"):
+        compose_recipe([f"{key}=1"])
+
+
+@pytest.mark.parametrize(("verb", "most"), [("train", 96), ("distill", 120)])
+def test_help_lists_no_more_keys_than_are_used(verb, most):
+    kind = find_command(verb).recipe
+    assert len(flatten(compose_as(kind)).keys() - kind.unused_overrides({}).keys()) <= most
 
 
 def test_old_overrides_set_the_new_keys():

@@ -22,6 +22,9 @@ from odevit.train.record import read_metrics, write_lines
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+RADIUS = 10.0
+"""R of eq. (11)."""
+
 
 @dataclass(eq=False)
 class BoundStopping(TrainerCallback):
@@ -90,10 +93,7 @@ class BoundStopping(TrainerCallback):
         tokens = self.network.teacher.layout(self.images).cls if only_cls else slice(None)
         matched = zip(self.network.alignment.indices(steps), layers[1:], strict=True)
         differences = [(states[step] - layer)[:, tokens].float() for step, layer in matched]
-        if recipe.error == "norm":
-            errors = [difference.flatten(1).norm(dim=1).mean().item() for difference in differences]
-        else:
-            errors = [difference.square().mean().item() for difference in differences]
+        errors = [difference.flatten(1).norm(dim=1).mean().item() for difference in differences]
         if lipschitz == 0:
             # In the space of the field, registers included.
             start, last = solution.states[0][:4], solution.states[-1][:4]
@@ -101,7 +101,7 @@ class BoundStopping(TrainerCallback):
         if recipe.bound == "curvature":
             second = curvature([state[:, tokens] for state in states], solution.times).mean().item()
             return errors, float(approximation_bound(second, lipschitz, steps, horizon)), lipschitz
-        bound = weight_bound(require_dot_product(encoder.field), recipe.radius, steps, lipschitz)
+        bound = weight_bound(require_dot_product(encoder.field), RADIUS, steps, lipschitz)
         return errors, float(bound), lipschitz
 
 

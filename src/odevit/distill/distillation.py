@@ -14,7 +14,7 @@ from odevit.core.base import DEPTHS
 from odevit.core.configuration_odevit import OdeViTConfig
 from odevit.distill.alignment import KINDS
 from odevit.distill.objective import DistillObjective
-from odevit.distill.phase import WHEN, Phase, phase_problems
+from odevit.distill.phase import PYTHON_ONLY, WHEN, Phase, phase_problems
 from odevit.errors import (
     POSITIVE_FRACTION,
     ConfigError,
@@ -25,6 +25,7 @@ from odevit.errors import (
     real,
     validate,
 )
+from odevit.solvers.penalties import PENALTIES
 from odevit.surgery.configuration_student import OdeStudentConfig
 from odevit.train.folder import read_recipe
 from odevit.train.recipe import (
@@ -41,8 +42,8 @@ from odevit.train.recipe_keys import given_keys, quoted
 
 STUDENT_FIELDS = (
     *("solver", "steps", "horizon", "grid", "knots", "knot_times", "blend", "vector_knots", "vector_blend", "rank"),
-    *("init", "registers", "mlp_ratio", "norm", "bias", "attention", "attention_options", "time_conditioned"),
-    *("leak", "fade", "depth", "depth_options", "attention_dropout", "hidden_dropout", "output_dropout"),
+    *("init", "registers", "mlp_ratio", "norm", "bias", "attention", "time_conditioned"),
+    *("leak", "fade", "attention_dropout", "hidden_dropout", "output_dropout"),
 )
 """The fields of `OdeStudentConfig` that recipes set; the others follow the teacher."""
 # Two defaults depend on others: the horizon is the teacher's number of blocks, the solver exponential Euler with a leak
@@ -77,10 +78,6 @@ class StoppingRecipe:
     """`curvature`: eq. (8) with the curvature of the student's own path; `weights`: eq. (11) from its matrices."""
     lipschitz: float = 0.5
     """L, as the paper assumes it; 0 measures it at the student's last states instead."""
-    radius: float = 10.0
-    """R of eq. (11)."""
-    error: str = "norm"
-    """`norm`: |x - h| over the matched tokens, what eq. (8) bounds; `mse`: the mean square, what the paper compares."""
     patience: int = 10
     """Evaluations in a row with every checkpoint below the bound."""
     window: int = 3
@@ -90,8 +87,6 @@ class StoppingRecipe:
 ALIGNMENT_RULES = {"tokens": one_of("all", "cls"), "temperature": real(above=0), "images": integer(1)}
 STOPPING_RULES = {
     "bound": Expected("curvature or weights, or nothing", one_of("", "curvature", "weights").accepts),
-    "error": one_of("norm", "mse"),
-    "radius": real(above=0),
     "lipschitz": Expected("L >= 0, 0 to measure it", real(minimum=0).accepts),
     **dict.fromkeys(("patience", "window"), integer(1)),
 }
@@ -99,14 +94,10 @@ STOPPING_RULES = {
 
 TEACHER_MODEL = (
     *("preset", "image_size", "tokenizer", "patch_size", "tokenizer_channels", "use_cls_token", "pooling"),
-    *("hidden_size", "num_attention_heads", "mlp_ratio", "norm", "final_norm", "depth", "steps"),
-    *("attention_dropout", "hidden_dropout", "output_dropout"),
+    *("hidden_size", "num_attention_heads", "mlp_ratio", "depth", "steps"),
 )
-TEACHER_TRAIN = (
-    *("epochs", "batch_size", "optimizer", "learning_rate", "muon_learning_rate", "weight_decay"),
-    *("muon_weight_decay", "warmup", "precision", "compile", "capture", "ema", "evaluate_every", "log_every"),
-)
-"""What can be said of a teacher that is trained here."""
+TEACHER_TRAIN = ("epochs", "batch_size", "learning_rate", "warmup", "ema", "evaluate_every")
+"""The keys that may be typed for a teacher that is trained here; an experiment may set any."""
 
 
 def _others(group: str, part: object, used: Sequence[str], why: str) -> dict[str, str]:
@@ -129,6 +120,14 @@ class DistillRecipe(Recipe):
         "init_from": "a student starts from its teacher",
         "head_only": "it is for odevit train",
         **dict.fromkeys(("train.layer_decay", "train.head_first"), "it is for odevit train"),
+        **{
+            f"train.{key}": f"a student's trajectory is penalised by objective.{key}"
+            for key in vars(TrainRecipe())
+            if key.startswith(tuple(PENALTIES))
+        },
+        "train.adjoint": "a student is solved in fixed steps",
+        **dict.fromkeys(("train.solvers", "train.own_share"), "a student draws solvers by phases.NAME.solver_configs"),
+        **{f"objective.{name}": f"only DistillObjective({name}=...) in Python sets it" for name in PYTHON_ONLY},
         **_others("model", ModelRecipe(), TEACHER_MODEL, "a teacher that is trained here is a stack of layers"),
         **_others("teacher_train", TrainRecipe(), TEACHER_TRAIN, "use odevit train for the teacher, and pass teacher="),
     }

@@ -14,8 +14,11 @@ from odevit.train.schedule import ListSampler, SchedulePhase, parse_solver_confi
 
 # These two say when something counts; with phases, the phases do.
 WHEN = ("teacher_forcing", "cross_entropy_from")
+PYTHON_ONLY = ("attention_kl", "jacobian", "settling")
+"""Parts of the loss that no recipe uses: they are arguments of `DistillObjective`, but no keys of a recipe."""
 PhaseObjective = make_dataclass(
-    "PhaseObjective", [(item.name, Any, None) for item in fields(DistillObjective()) if item.name not in WHEN]
+    "PhaseObjective",
+    [(item.name, Any, None) for item in fields(DistillObjective()) if item.name not in (*WHEN, *PYTHON_ONLY)],
 )
 PhaseObjective.__doc__ = "What differs from the `objective` of the recipe."
 

@@ -215,6 +215,11 @@ class Recipe:
     root: ClassVar[str] = "recipe"
     """The file in odevit/conf that has its defaults."""
     verb: ClassVar[str] = "train"
+    unused: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("model.bias", "model.num_register_tokens"),
+        "odevit distill sets it for compare=true; use OdeViTConfig in Python",
+    )
+    """Keys that have no effect here or that are not to be typed, and why."""
 
     name: str = "digits"
     """Name of the run; with data=FOLDER, that of the folder."""
@@ -257,7 +262,7 @@ class Recipe:
     @classmethod
     def unused_overrides(cls, given: Mapping[str, str]) -> dict[str, str]:
         """Keys that have no effect beside the given ones, and why; known before anything is composed."""
-        return {}
+        return {**cls.unused}
 
     def unused_keys(self) -> dict[str, str]:
         """Keys that have no effect on the model that is trained, and why."""

@@ -34,8 +34,8 @@ _MODEL = (
 )
 _STUDENT = {
     **dict.fromkeys(("activation", "gated", "hidden_size", "norm_eps", "num_attention_heads", "on_failure", "qk_norm")),
-    **dict.fromkeys(("residual_scale", "rope_theta", "tolerance")),
-    **{"basis": 4, "drop_path": 0.0, "positions": "auto", "weights_over_time": "knots"},
+    **dict.fromkeys(("residual_scale", "rope_theta", "tolerance", "attention_options", "depth_options")),
+    **{"depth": "ode", "basis": 4, "drop_path": 0.0, "positions": "auto", "weights_over_time": "knots"},
 }
 REMOVED: dict[str, Any] = {
     **dict.fromkeys(f"model.{key}" for key in _MODEL),
@@ -43,6 +43,7 @@ REMOVED: dict[str, Any] = {
     **{"data.augmentation.randaugment_ops": 0, "data.augmentation.randaugment_magnitude": 9.0},
     **{"data.augmentation.colour": 0.0, "data.augmentation.repeats": 1},
     **{"data.image_size": None, "data.split_seed": 0, "features": "", "objective.seen": 1.0},
+    **{"stopping.radius": 10.0, "stopping.error": "norm"},
     **{f"{group}.{key}": value for group in ("train", "teacher_train") for key, value in _TRAIN.items()},
     **{f"objective.{key}": value for key, value in _TRAIN.items() if "_" in key},
 }
