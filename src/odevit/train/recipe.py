@@ -367,7 +367,7 @@ class Recipe:
             return [reduce(lambda text, key: text.replace(key, keys[key]), keys, problem) for problem in typed]
         depth, problems = DEPTHS[name], self._adjoint_problems()
         if not depth.trainable:
-            others = [other for other, kind in DEPTHS.items() if kind.trainable and kind.shares_field]
+            others = sorted(other for other, kind in DEPTHS.items() if kind.trainable and kind.shares_field)
             problems.append(
                 f"model.depth={name} has no gradient; train with model.depth={' or '.join(others)}, and ask the "
                 f"trained model with depth={name!r}"
