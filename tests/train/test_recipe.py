@@ -145,7 +145,7 @@ def test_what_has_no_gradient_is_not_trained(monkeypatch):
     assert compose_recipe(["depth=equilibrium", "depth.search=broyden", "depth.gradient=phantom"]).problems() == []
     monkeypatch.setattr(DEPTHS["equilibrium"], "trainable", False)
     [problem] = compose_recipe(["model.depth=equilibrium"]).problems()
-    assert "train with model.depth=tied or ode" in problem
+    assert "train with model.depth=ode or tied" in problem
 
 
 def test_labels_are_counted_for_whoever_learns_from_them():
