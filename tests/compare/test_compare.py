@@ -229,14 +229,15 @@ def test_compare_with_more_systems_keeps_the_rows_of_earlier_ones(copied, traine
 
 
 def test_compare_with_overwrite_removes_only_its_own_files(copied):
-    """Not the systems that are not asked for now, nor what lies without a manifest; other people's files stay."""
+    """A folder without a manifest, such as a copied record, loses only its recipe and its measurements."""
     (copied / "attractor/seed-0/notes.txt").write_text("mine")
     shutil.copytree(RECORDED / "tied/seed-0", copied / "tied/seed-0")
     compare(systems="vit", seeds=0, out=copied, parameters=4000, overwrite=True, **ASKED)
     assert [*rows_of(copied)] == ["vit"]
     assert rows_of(copied)["vit"]["params"] == pytest.approx(4000, rel=TOLERANCE)
     assert [path.name for path in (copied / "attractor/seed-0").iterdir()] == ["notes.txt"]
-    assert not any((*(copied / "ode-vit/seed-0").iterdir(), *(copied / "tied/seed-0").iterdir()))
+    assert not any((copied / "ode-vit/seed-0").iterdir())
+    assert {path.name for path in (copied / "tied/seed-0").iterdir()} == {"metrics.jsonl", "record.json"}
     assert (copied / OTHERS).exists()
 
 
