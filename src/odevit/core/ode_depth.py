@@ -15,7 +15,7 @@ from odevit.tokens import TokenLayout, Tokens
 
 @DEPTHS.register("ode")
 class OdeDepth(Depth):
-    """x(T) = x(0) + int_0^T f(x) dt, one field f for the whole way (eq. 2).
+    """x(T) = x(0) + int_0^T f(x) dt, one field f for the whole trajectory (eq. 2).
 
     With a fixed grid it is the paper's ODE-ViT. With the adaptive solver `dopri5` and gradients by the adjoint equation
     it is a neural ODE (Chen et al. 2018), which the survey describes as a stack whose layers became one "single shared

@@ -249,7 +249,7 @@ class DistillRecipe(Recipe):
         t, goal, plain = self.train, self.objective, TrainRecipe()
         drawn = [key for key in ("steps", "horizons", "solvers", "own_share", "coarse_first") if getattr(t, key)]
         others = {
-            **{f"train.{key}": "each phase lists the ways that it draws, phases.NAME.solver_configs" for key in drawn},
+            **{f"train.{key}": "each phase lists its solver settings, phases.NAME.solver_configs" for key in drawn},
             **{f"objective.{key}": "a phase says when, by its share" for key in WHEN if getattr(goal, key)},
             **({"stopping.bound": "a phase ends by its share"} if self.stopping.bound else {}),
             **({"train.schedule": "every phase has a cosine of its own"} if t.schedule != plain.schedule else {}),

@@ -87,17 +87,17 @@ def phase_problems(phases: Mapping[str, Phase], common: DistillObjective) -> lis
 def make_schedule(
     phases: Mapping[str, Phase], common: DistillObjective, train: TrainRecipe, own: SolverConfig, seed: int
 ) -> list[SchedulePhase]:
-    """The phases as the trainer takes them, for a student whose own way is `own`."""
+    """The phases as the trainer takes them, for a student with the solver settings `own`."""
     parts: list[SchedulePhase] = []
     goals = [(phase.teacher_forcing, phase.full_objective(common)) for phase in phases.values()]
     for (name, phase), goal in zip(phases.items(), goals, strict=True):
-        ways = phase.resolved_configs(own)
+        configs = phase.resolved_configs(own)
         rates = {
             key: getattr(train, key) if getattr(phase, key) is None else getattr(phase, key)
             for key in ("learning_rate", "muon_learning_rate", "warmup")
         }
         end = phase.share + (parts[-1].end if parts else 0.0)
-        sampler, kind, eval_configs = ListSampler(ways, seed), goals.index(goal), evaluation_configs(ways, own)
+        sampler, kind, eval_configs = ListSampler(configs, seed), goals.index(goal), evaluation_configs(configs, own)
         parts.append(
             SchedulePhase(
                 name,
@@ -113,13 +113,13 @@ def make_schedule(
     return parts
 
 
-def evaluation_configs(ways: Sequence[SolverConfig], own: SolverConfig) -> tuple[SolverConfig, ...]:
-    """The student's own way, the coarsest of the ways, and the cheapest that rests where the equation does.
+def evaluation_configs(configs: Sequence[SolverConfig], own: SolverConfig) -> tuple[SolverConfig, ...]:
+    """The student's own settings, the coarsest ones, and the cheapest ones that rest where the equation does.
 
-    The best weights are those that agree most with the teacher on the mean of these. By the own way alone they would
-    be those of a student that has learned one solver and not yet an equation.
+    The best weights are those that agree most with the teacher on the mean of these. Selected by
+    the student's own settings alone, they would work with one solver only.
     """
-    ahead = [solver_config for solver_config in ways if solver_config.horizon <= own.horizon]
+    ahead = [solver_config for solver_config in configs if solver_config.horizon <= own.horizon]
     coarsest = min(ahead, key=lambda solver_config: solver_config.steps, default=own)
-    whole = [solver_config for solver_config in ahead if getattr(solver_config.method, "rests_with_equation", False)]
-    return tuple(dict.fromkeys([own, coarsest, *sorted(whole, key=lambda solver_config: solver_config.steps)[:1]]))
+    exact = [solver_config for solver_config in ahead if getattr(solver_config.method, "rests_with_equation", False)]
+    return tuple(dict.fromkeys([own, coarsest, *sorted(exact, key=lambda solver_config: solver_config.steps)[:1]]))
