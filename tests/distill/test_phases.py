@@ -345,7 +345,7 @@ def test_build_refuses_teachers_with_nan_weights_or_states(vit, tmp_path):
             "phases.layerwise.teacher_forcing=true starts at every layer's state",
         ),
         ({"phases.rollout.learning_rate": -1}, "phases.rollout.learning_rate=-1.0; expected None or a number > 0"),
-        ({"train.steps": [3]}, "train.steps has no meaning with phases: each phase lists the ways"),
+        ({"train.steps": [3]}, "train.steps has no meaning with phases: each phase lists its solver"),
         ({"objective.teacher_forcing": 0.5}, "objective.teacher_forcing has no meaning with phases"),
         ({"train.seconds": -1}, "train.seconds=-1.0; expected 0, or a time in seconds"),
         ({"train.seconds": 9, "train.updates": 3}, "leave out train.updates=3"),
