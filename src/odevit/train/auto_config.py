@@ -34,7 +34,7 @@ PRETRAINED = "facebook/dino-vits16"
 
 
 class AutoConfig(NamedTuple, Generic[R]):
-    """A recipe, the overrides that were chosen for it, and lines that say so."""
+    """A recipe, the overrides that were chosen for it, and the printed lines that list them."""
 
     recipe: R
     overrides: list[str]

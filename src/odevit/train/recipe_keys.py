@@ -63,7 +63,7 @@ def current_key(key: str) -> str:
 def current_recipe(content: Mapping[str, Any]) -> dict[str, Any]:
     """A saved recipe with the keys of today, without removed keys that have their default.
 
-    A removed key with another value stays, so that whoever needs it can refuse it; see `removed_problems`.
+    A removed key with another value stays, so that the caller can refuse it; see `removed_problems`.
     """
     result: dict[str, Any] = {}
     for key, value in _flat(content).items():
